@@ -3,8 +3,6 @@
 Nothing is run and no clock is read.
 """
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Mapping
 from typing import Any

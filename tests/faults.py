@@ -21,8 +21,6 @@ ssh         SIGKILL of the ssh to the other host
 link        the cable between the hosts is out for 5 to 28 s: nothing may end; not with stop, loop
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os
@@ -45,7 +43,7 @@ import toy
 from hvd_nmt.checkpoints.names import PRIVATE
 from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.launching.culprit import LOST_HOST_S
-from launched import events
+from launched import checksum, events
 
 RIG = toy.ROOT / "launch" / "two-hosts-on-one.sh"
 STATE = Path("/run/hvd_nmt-two-hosts")
@@ -276,11 +274,6 @@ def of_start(start_id: str) -> Iterator[psutil.Process]:
                 and process.status() != psutil.STATUS_ZOMBIE
             ):
                 yield process
-
-
-def checksum(stdout: str) -> str:
-    """Of the weights, as the run says it at its end."""
-    return re.findall(r"weights     checksum (0x[0-9a-f]+) equal on", stdout)[-1]
 
 
 def table(done: Sequence[Done]) -> str:

@@ -9,8 +9,6 @@ Each host has a server of its own, as network namespaces are hosts, too: a fork 
 the client that asks.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -35,7 +33,7 @@ class Forks:
         self._client.write_text(_CLIENT, encoding="utf-8")
         self._hosts = hosts or {socket.gethostname(): ()}
 
-    def __enter__(self) -> Forks:
+    def __enter__(self) -> "Forks":
         env = toy.environment(self._folder)
         self._servers = [
             subprocess.Popen(

@@ -5,8 +5,6 @@ run on the GPU if there is a kernel for its types and nobody says otherwise; the
 of its inputs and outputs lie in the host's memory (shapes and whole numbers of 32 bits, as a rule).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import graphlib
 from collections.abc import Container, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Helpers for tests of checkpoints: a small run under training, marked with its step."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

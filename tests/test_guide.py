@@ -1,7 +1,5 @@
 """The guide's examples on corpora run as they stand there, on files of their names, but small."""
 
-from __future__ import annotations
-
 import gzip
 import random
 import re

@@ -1,7 +1,5 @@
 """A run on several corpora with tags, and the commands that read it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every notebook runs from top to bottom on a fresh small run, and is kept without outputs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

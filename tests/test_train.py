@@ -4,8 +4,6 @@ Mistakes are made against copies of a finished run, in processes that have Tenso
 must end before step 1 with one sentence and the documented exit code (hvd_nmt.common.errors).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

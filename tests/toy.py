@@ -4,8 +4,6 @@ A launch costs tens of seconds, nearly all of it TensorFlow's import and the tra
 share runs between tests (module or session scope), and ask for few steps of a small model.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -137,7 +135,7 @@ def run_train(
     return start_train(*options, ranks=ranks, cwd=cwd, python=python).finished()
 
 
-def start_train(*options: str, ranks: int = 1, cwd: Path, python: str = sys.executable) -> Run:
+def start_train(*options: str, ranks: int = 1, cwd: Path, python: str = sys.executable) -> "Run":
     """Starts the same and returns at once."""
     command = [python, "-m", "hvd_nmt.train", *options]
     if ranks > 1:

@@ -10,9 +10,9 @@ _FALLS = {
     "inverse_sqrt": "falls as one over the root of the step",
     "linear": "falls in a straight line to 0 at the end of the run",
     "cosine": "falls along half a cosine to 0 at the end of the run",
+    "constant": "stays there",
+    "warmup_stable_decay": "stays there",
 }
-"""others stay as they are"""
-_STAYS = "stays there"
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Schedule:
 
     def words(self) -> str:
         """What the rate does after the warm-up, as the end of a sentence."""
-        return _FALLS.get(self.decay, _STAYS)
+        return _FALLS[self.decay]
 
     def cooling_steps(self) -> int:
         """Steps after the highest rate over which the cool-down takes it to 0."""
@@ -79,7 +79,7 @@ class Schedule:
 
     def cool_down(self) -> str:
         """What the cool-down does, as a sentence without its end."""
-        falls = "falls" if self.words() == _STAYS else "also falls"
+        falls = "also falls" if self.words().startswith("falls") else "falls"
         return f"over the last {self.cooling_steps():,} steps it {falls} in a straight line to 0"
 
     def formula(self) -> str:

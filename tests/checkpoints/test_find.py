@@ -139,15 +139,12 @@ newest_intact(Path("run"))
 """
 
 
-@pytest.mark.parametrize(
-    "name", ["", pytest.param("model.ckpt-30.data-00000-of-00001", marks=pytest.mark.long)]
-)
-def test_what_this_user_may_not_read_is_not_missing(toy_commands, run_dir, name):
+def test_what_this_user_may_not_read_is_not_missing(toy_commands, run_dir):
     if os.geteuid() != 0:
         pytest.skip("needs root to become another user")
     before = names(run_dir)
-    for path, mode in ((run_dir.parent, 0o777), (run_dir, 0o777), (run_dir / name, 0o333)):
-        path.chmod(mode)
+    run_dir.parent.chmod(0o777)
+    run_dir.chmod(0o333)
     done = toy_commands.run(NOBODY, cwd=run_dir.parent)
     assert "Permission denied" in done.stderr, done.stdout + done.stderr
     assert names(run_dir) == before

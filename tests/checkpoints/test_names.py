@@ -1,7 +1,5 @@
 """Which weights a pattern freezes, and what is said of one that freezes none."""
 
-from __future__ import annotations
-
 import pytest
 
 from hvd_nmt.checkpoints import names

@@ -23,14 +23,6 @@ def test_names_are_the_documented_ones(saved):
     assert [Path(path).name for path in pointed] == [f"model.ckpt-{n}" for n in (10, 20, 30)]
 
 
-def test_manifest_says_what_the_checkpoint_is(saved):
-    manifest = newest_first(saved)[0].manifest
-    assert (manifest.step, manifest.val_loss, manifest.model) == (30, 1.5, {"width": 16})
-    assert set(manifest.files) == set(SUFFIXES[:3])
-    for suffix, file in manifest.files.items():
-        assert file["n_bytes"] == (saved / f"model.ckpt-30{suffix}").stat().st_size
-
-
 def test_oldest_beyond_keep_are_removed(state, run_dir):
     mark(state, 40)
     Saver(run_dir, state, FACTS, keep=2, keep_best=1).save(40)

@@ -1,7 +1,5 @@
 """Curves with known answers: intervals must hold the truth, and noise alone must tell nothing."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """python -m hvd_nmt.launch on one host: two ranks that end, are stopped, killed, stuck, or fail."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Old logs: nohup.out, made up in OpenSeq2Seq's format, and the real one where it is."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

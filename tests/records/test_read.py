@@ -1,7 +1,5 @@
 """Run directories: finished, going on, killed, resumed, and with files missing."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import math

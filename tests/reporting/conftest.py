@@ -1,7 +1,5 @@
 """A run made by hand: two hosts with two GPUs each, network-bound, as the recipe's runs were."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path

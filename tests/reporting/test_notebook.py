@@ -1,7 +1,5 @@
 """What cells show: tables, the dev set sentence by sentence, the attention of a sentence pair."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

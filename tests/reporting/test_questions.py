@@ -1,7 +1,5 @@
 """The eleven answers on runs made by hand that lack a part of their record, or differ in one."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

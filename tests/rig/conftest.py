@@ -3,8 +3,6 @@
 One file is for each commit; the others take too long, and are marked so here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -2,6 +2,7 @@
 
 import faults
 import toy
+from launched import checksum
 
 
 def test_a_run_ends_at_the_weights_of_an_undisturbed_one(two_hosts, toy_data, tmp_path):
@@ -19,4 +20,4 @@ def test_a_run_ends_at_the_weights_of_an_undisturbed_one(two_hosts, toy_data, tm
         assert one.orphans == 0, one
         assert one.lost_steps <= faults.INTERVAL + 10, one
     alone = toy.run_train(*faults.options(toy_data, steps), ranks=4, cwd=tmp_path / "alone")
-    assert faults.checksum(said) == faults.checksum(alone.stdout)
+    assert checksum(said) == faults.checksum(alone.stdout)

@@ -1,7 +1,5 @@
 """python -m hvd_nmt.launch on two hosts: ranks and hosts that are lost and come back."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import signal

@@ -9,8 +9,6 @@ What is compared is work per CPU second of one thread. Nothing else may run mean
 if the median ratio of any workload is below --least.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import math

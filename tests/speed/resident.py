@@ -7,8 +7,6 @@ units that were, and the CPU seconds. Everything runs on one thread, with ids an
 seeds, so another commit does the same work. `guard.py` asks two of these in turn.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import os

@@ -1,7 +1,5 @@
 """What a run records arrives at the real libraries; what they do wrong stops nothing."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

@@ -1,7 +1,5 @@
 """Runs that end themselves before their last step, and what the next start says."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

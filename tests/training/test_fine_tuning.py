@@ -4,8 +4,6 @@ One run in one go, and the same one resumed after half of its steps, without the
 with.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ Dropout is on. The killed runs save every 3 steps; the run they are compared wit
 interrupted.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

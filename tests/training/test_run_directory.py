@@ -1,7 +1,5 @@
 """The run directory: one run at a time, and only the run it was made for."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
