@@ -169,7 +169,7 @@ def test_best_is_the_default_and_missing_data_are_said(toy_run, tmp_path, capsys
     values = config.load(toy_run / "config.yaml")
     data = dataclasses.replace(values.data, directory=tmp_path / "gone")
     config.save(dataclasses.replace(values, data=data), tmp_path / "config.yaml")
-    assert evaluate.main(["--run", str(tmp_path)]) == 4
+    assert evaluate.main(["--run", str(tmp_path)]) == 3
     error = capsys.readouterr().err
-    assert "are not on this machine: copy the directory" in error
+    assert "gone on this machine: copy them there, or start this" in error
     assert error.count("\n") == 1

@@ -97,7 +97,8 @@ def data_of_run(run_dir: Path, config: Config) -> tuple[Path, corpus.Manifest]:
         manifest = corpus.read_manifest(directory)
     except DataError:
         raise DataError(
-            f"The training data are not in {directory} on this machine, so their size is unknown."
+            f"The training data are not in {directory} on this machine: copy them there, or start "
+            "this where the run was started."
         ) from None
     hashes = vocabulary_hashes(run_dir)
     if hashes[0] and hashes != (manifest.vocabulary_hash, manifest.source_vocabulary_hash):

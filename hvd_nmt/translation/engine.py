@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from warnings import warn as warn_user
@@ -32,7 +32,6 @@ if TYPE_CHECKING:  # needs a package that not everybody has
 # Lines are sorted by length within a chunk: enough for full batches, little enough to keep, and
 # what a killed job has to do again.
 CHUNK_LINES = 1_000
-CHUNK_CHARACTERS = 1 << 24
 
 Advance = Callable[[int], object]
 """called with the number of lines that have been done since the last call"""
@@ -73,10 +72,8 @@ class Engine:
         """The best translation of each line, in the same order.
 
         A line may be text of any length; a blank one has an empty translation. What happened to a
-        line (it was split, or the model gave nothing) is a UserWarning.
-
-        Raises:
-            TypeError: it is one string, whose letters would be translated one by one.
+        line (it was split, or the model gave nothing) is a UserWarning. A single string, whose
+        letters would be translated one by one, is a TypeError.
         """
         if isinstance(lines, str):
             raise TypeError("lines is one string: give a list of lines.")
@@ -86,10 +83,8 @@ class Engine:
         """How probable the model finds translations, given as pairs of source and translation.
 
         For each pair the natural logarithm of the probability, summed over the translation's tokens
-        and its end. A text longer than the model reads is cut, with a UserWarning.
-
-        Raises:
-            ConfigError: the backend cannot score.
+        and its end. A text longer than the model reads is cut, with a UserWarning. ConfigError: the
+        backend cannot score.
         """
         if not self.models:
             raise ConfigError("Scores of given pairs need the backend tensorflow.")
@@ -209,16 +204,9 @@ class Engine:
 
 
 def chunks(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Cuts lines into lists that fit into memory."""
-    chunk: list[str] = []
-    room = CHUNK_CHARACTERS
-    for line in lines:
-        chunk.append(line)
-        room -= len(line)
-        if len(chunk) == CHUNK_LINES or room <= 0:
-            yield chunk
-            chunk, room = [], CHUNK_CHARACTERS
-    if chunk:
+    """Cuts lines into lists of `CHUNK_LINES`."""
+    rest = iter(lines)
+    while chunk := list(islice(rest, CHUNK_LINES)):
         yield chunk
 
 

@@ -70,13 +70,11 @@ class Output:
 def open_output(path: Path | None, job: str = AFRESH) -> Iterator[Output]:
     """The output: complete when the block ends, and otherwise OUT.part and an older OUT.
 
-    Args:
-        path: file, plain or .gz; None: standard output.
-        job: what decides the lines; only the lines of an equal one are gone on from. `AFRESH` for
-            an input that cannot be read again.
+    `path` is a file, plain or .gz, or None for standard output. `job` is what decides the lines:
+    those of an equal job are gone on from, but for `AFRESH`, whose input cannot be read again.
 
-    Raises:
-        ConfigError: it cannot be written, another process writes it, or OUT.part is another job's.
+    Raises ConfigError if it cannot be written, another process writes it, or OUT.part is of another
+    job.
     """
     if path is None:
         yield Output(sys.stdout.buffer, path)

@@ -8,7 +8,7 @@ Source: Koehn 2004 (paired bootstrap). The seed is sacreBLEU's, which SACREBLEU_
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import sacrebleu
@@ -24,27 +24,13 @@ SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
-class Score:
-    """BLEU or chrF2 of a system, 0 to 100."""
-
-    score: float
-    mean: float
-    """over the resamples"""
-    low: float
-    """where the 95 % interval around the mean begins"""
-    high: float
-    p_value: float | None
-    """None for the first system"""
-
-
-@dataclass(frozen=True)
 class Comparison:
     """Systems scored against the same references."""
 
     systems: tuple[str, ...]
     """names; the first is what the others are compared with"""
-    scores: dict[str, list[Score]]
-    """of each system, by the name of the metric"""
+    scores: dict[str, list[Result]]
+    """BLEU and chrF2 of each system, 0 to 100; `ci` is half the interval around `mean`"""
     ter: list[float]
     """of each system, from 0, in percent, lower is better"""
     signatures: dict[str, str]
@@ -69,30 +55,26 @@ def require_equal_lengths(texts: Sequence[Text]) -> None:
 def compare(systems: Sequence[Text], references: Sequence[Text]) -> Comparison:
     """Scores systems and compares each with the first.
 
-    Raises:
-        DataError: the texts have different numbers of lines, or too many for the memory.
+    All texts have the same number of lines: see `require_equal_lengths`.
     """
-    require_equal_lengths([*references, *systems])
     lines = [reference.lines for reference in references]
-    try:
-        signatures, found = PairedTest(
-            list(systems),
-            {each.__name__: each(references=lines) for each in (sacrebleu.BLEU, sacrebleu.CHRF)},
-            references=None,
-            test_type="bs",
-            n_samples=RESAMPLES,
-            n_jobs=1,
-        )()
-    except MemoryError:
-        raise DataError(
-            f"{references[0].name} has {len(lines[0])} lines, too many to resample in the memory "
-            "there is: score a part of them."
-        ) from None
+    signatures, found = PairedTest(
+        list(systems),
+        {each.__name__: each(references=lines) for each in (sacrebleu.BLEU, sacrebleu.CHRF)},
+        references=None,
+        test_type="bs",
+        n_samples=RESAMPLES,
+        n_jobs=1,
+    )()
     del found["System"]
+    for first, *others in found.values():
+        for other in others:
+            if other.score == first.score:
+                other.p_value = 1.0
     ter, seed = sacrebleu.TER(references=lines), signatures["BLEU"].info["seed"]
     return Comparison(
         systems=tuple(system.name for system in systems),
-        scores={name: [_score(each, of[0]) for each in of] for name, of in found.items()},
+        scores=found,
         ter=[ter.corpus_score(system.lines, None).score for system in systems],
         signatures={name: each.format() for name, each in signatures.items()}
         | {"TER": ter.get_signature().format()},
@@ -135,22 +117,20 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     """The comparison with all digits, of types that JSON has."""
     systems = []
     for number, (name, ter) in enumerate(zip(comparison.systems, comparison.ter, strict=True)):
-        scores = {metric: asdict(of[number]) for metric, of in comparison.scores.items()}
+        scores = {metric: _facts(of[number]) for metric, of in comparison.scores.items()}
         systems.append({"name": name, "scores": scores | {"TER": {"score": ter}}})
     facts = {"sentences": comparison.sentences, "test": "bs", "seed": comparison.seed}
     return facts | {"signatures": comparison.signatures, "systems": systems}
 
 
-def _score(found: Result, first: Result) -> Score:
+def _facts(found: Result) -> dict[str, float | None]:
     score, mean, margin = float(found.score), float(found.mean), float(found.ci)
-    p_value = found.p_value
-    if found is not first and score == first.score:
-        p_value = 1.0
-    return Score(score, mean, mean - margin, mean + margin, p_value)
+    ends = {"low": mean - margin, "high": mean + margin}
+    return {"score": score, "mean": mean, **ends, "p_value": found.p_value}
 
 
-def _cell(score: Score) -> str:
-    interval = f"{score.score:6.2f} ± {(score.high - score.low) / 2:5.2f}"
+def _cell(score: Result) -> str:
+    interval = f"{score.score:6.2f} ± {score.ci:5.2f}"
     if score.p_value is None:
         return interval
     return f"{interval}  p={score.p_value:.4f}{'*' if score.p_value < SIGNIFICANT else ' '}"

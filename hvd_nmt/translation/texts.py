@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hvd_nmt.checkpoints.run_files import data_of_run, load_config
-from hvd_nmt.common.errors import DataError, RunError
+from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.progress import print_line, progress
 from hvd_nmt.data import corpus
 from hvd_nmt.data.text import read_lines
@@ -31,11 +31,9 @@ def read(path: Path) -> Text:
 def prepared(run: Path, part: str) -> tuple[Text, Text]:
     """Source and target text of a part, dev or test, of the data that a run was trained on.
 
-    Raises:
-        RunError: its data are not on this machine, or it has no readable config.yaml.
-        DataError: the data are damaged or have no such part.
+    Raises DataError if the data are not on this machine, are damaged, or have no such part.
     """
-    directory, manifest = _data(run)
+    directory, manifest = data_of_run(run, load_config(run))
     data = corpus.load(directory)
     languages = (manifest.source_language, manifest.target_language)
     source, target = (
@@ -49,7 +47,7 @@ def prepared(run: Path, part: str) -> tuple[Text, Text]:
 
 def by_corpus(run: Path, part: str) -> dict[str, range]:
     """Which lines of `prepared` are of each of several corpora, as "fr (en-fr)"; {} with one."""
-    manifest = _data(run)[1]
+    manifest = data_of_run(run, load_config(run))[1]
     directions = {each.name: each.direction for each in manifest.corpora}
     ranges = {name: pairs for name, pairs in manifest.by_corpus(part).items() if pairs}
     named = {f"{name} ({directions[name]})": pairs for name, pairs in ranges.items()}
@@ -82,18 +80,6 @@ def translated(
             text = "".join(line + "\n" for line in found[prefix].lines)
             (keep / f"{name.replace('/', '_')}.txt").write_bytes(text.encode())
     return found
-
-
-def _data(run: Path) -> tuple[Path, corpus.Manifest]:
-    """The directory of the data that a run was trained on, and its manifest."""
-    config = load_config(run)
-    try:
-        return data_of_run(run, config)
-    except DataError:
-        raise RunError(
-            f"The data that {run} was trained on are not on this machine: copy the directory named "
-            "in its config.yaml here, start where the run was started, or name the text yourself."
-        ) from None
 
 
 def _names(prefixes: Sequence[Path]) -> dict[Path, str]:

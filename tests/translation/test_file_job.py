@@ -7,18 +7,8 @@ import sys
 import pytest
 
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.translation import engine, file_job
+from hvd_nmt.translation import file_job
 from hvd_nmt.translation.file_job import open_output
-
-
-def test_chunks_fit_into_memory(monkeypatch):
-    monkeypatch.setattr(engine, "CHUNK_LINES", 10)
-    monkeypatch.setattr(engine, "CHUNK_CHARACTERS", 500)
-    lines = ["a" * 10] * 25 + ["b" * 1000] * 3 + [""] * 5
-    found = list(engine.chunks(lines))
-    assert [line for chunk in found for line in chunk] == lines
-    assert [len(chunk) for chunk in found] == [10, 10, 6, 1, 1, 5]
-    assert list(engine.chunks([])) == []
 
 
 def test_what_has_come_is_given_at_once(monkeypatch):
