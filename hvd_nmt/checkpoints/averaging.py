@@ -73,19 +73,19 @@ def mean(prefixes: Sequence[Path]) -> Weights:
 
     Summed in float64, one weight after the other: memory holds the result and one weight more.
     """
-    values, found = [contents.values(prefix) for prefix in prefixes], {}
+    readers, found = [contents.reader(prefix) for prefix in prefixes], {}
     for variable in contents.read(prefixes[0]).variables:
         if variable.group in contents.WEIGHTS:
             total = np.zeros(variable.shape)
-            for value in values:
-                total += value(variable.name)
-            found[variable.name] = (total / len(values)).astype(np.float32)
+            for reader in readers:
+                total += reader.get_tensor(variable.name)
+            found[variable.name] = (total / len(readers)).astype(np.float32)
     return found
 
 
 def moving_average(prefix: Path) -> Weights:
     """The moving average that a checkpoint holds, under the keys of the weights; {}: none."""
-    value = contents.values(prefix)
+    value = contents.reader(prefix).get_tensor
     return {
         names.WEIGHTS + variable.name.removeprefix(names.AVERAGE): value(variable.name)
         for variable in contents.read(prefix).variables

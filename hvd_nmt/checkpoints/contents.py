@@ -3,10 +3,10 @@
 import collections
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,8 +50,7 @@ AVERAGE = "moving average"
 """the group of the weights' moving average, in a run with `training.ema_decay`"""
 
 
-@dataclass(frozen=True)
-class File:
+class File(NamedTuple):
     """A file of a checkpoint."""
 
     name: str
@@ -159,7 +158,12 @@ def read(prefix: Path) -> Anatomy:
     return Anatomy(
         prefix=prefix,
         step=manifest.step if manifest else names.step_of(prefix),
-        files=tuple(_files(prefix)),
+        files=tuple(
+            File(path.name, path.stat().st_size, purpose)
+            for pattern, purpose in _PURPOSES.items()
+            for path in sorted(prefix.parent.glob(pattern.format(prefix.name)))
+            if path.is_file()
+        ),
         variables=variables,
         data_bytes=sum(path.stat().st_size for path in data),
         predicted_bytes=_predicted(manifest, variables),
@@ -167,13 +171,10 @@ def read(prefix: Path) -> Anatomy:
 
 
 def variable_table(prefix: Path) -> list[list[Any]]:
-    """Name, shape, type and bytes of each variable, as TensorFlow reads them, in order of names.
-
-    Raises RunError if the index cannot be read, or is damaged.
-    """
-    reader = _reader(prefix)
-    dtypes, table = reader.get_variable_to_dtype_map(), []
-    for name, shape in sorted(reader.get_variable_to_shape_map().items()):
+    """Name, shape, type and bytes of each variable in order of names; raises as `reader`."""
+    found = reader(prefix)
+    dtypes, table = found.get_variable_to_dtype_map(), []
+    for name, shape in sorted(found.get_variable_to_shape_map().items()):
         n_bytes = 0 if dtypes[name].name == "string" else math.prod(shape) * dtypes[name].size
         table.append([name, shape, dtypes[name].name, n_bytes])
     texts = [row for row in table if row[2] == "string"]
@@ -183,12 +184,8 @@ def variable_table(prefix: Path) -> list[list[Any]]:
     return table
 
 
-def values(prefix: Path) -> Callable[[str], np.ndarray]:
-    """A function that reads a variable of a checkpoint by its name; raises as above."""
-    return _reader(prefix).get_tensor
-
-
-def _reader(prefix: Path) -> Any:
+def reader(prefix: Path) -> Any:
+    """A checkpoint as a `tf.train.CheckpointReader`; RunError: its index is damaged or missing."""
     tensorflow_import.import_tensorflow()
     import tensorflow as tf
 
@@ -206,20 +203,13 @@ def changes(before: Path, after: Path) -> dict[str, float]:
 
     Group -> norm of the difference over the norm before, all weights of the group as one vector.
     """
-    value_before, value_after = values(before), values(after)
+    readers = reader(before), reader(after)
     squares: dict[str, np.ndarray] = collections.defaultdict(lambda: np.zeros(2))
     for variable in read(before).variables:
         if variable.group in WEIGHTS:
-            old, new = (of(variable.name).astype(np.float64) for of in (value_before, value_after))
+            old, new = (of.get_tensor(variable.name).astype(np.float64) for of in readers)
             squares[variable.group] += np.sum((new - old) ** 2), np.sum(old**2)
     return {group: math.sqrt(moved / size) for group, (moved, size) in squares.items()}
-
-
-def _files(prefix: Path) -> Iterator[File]:
-    for pattern, purpose in _PURPOSES.items():
-        for path in sorted(prefix.parent.glob(pattern.format(prefix.name))):
-            if path.is_file():
-                yield File(path.name, path.stat().st_size, purpose)
 
 
 def _predicted(manifest: Manifest | None, variables: Iterable[Variable]) -> int | None:
@@ -238,8 +228,7 @@ def _predicted(manifest: Manifest | None, variables: Iterable[Variable]) -> int 
         return None
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(NamedTuple):
     """A checkpoint of a run."""
 
     parameters: int

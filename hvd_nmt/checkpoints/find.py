@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import tensorflow as tf
@@ -16,12 +16,16 @@ from hvd_nmt.common.errors import RunError, system_error
 from hvd_nmt.common.files import fingerprint, rename_together
 
 
-def newest_first(run_dir: Path) -> list[Checkpoint]:
-    """The complete `model.ckpt-N` of a run, by step; only the manifests are read.
+def newest_first(folder: Path) -> list[Checkpoint]:
+    """The complete checkpoints of a folder, by step; only the manifests are read.
 
     Damaged manifests are passed over; RunError if one cannot be read this time.
     """
-    return sorted(_complete(run_dir, names.NEWEST), key=lambda c: -c.step)
+    found = []
+    for prefix in names.prefixes(folder):
+        with contextlib.suppress(DamagedError):
+            found.append(Checkpoint.at(prefix))
+    return found
 
 
 def best_first(run_dir: Path) -> list[Checkpoint]:
@@ -30,8 +34,8 @@ def best_first(run_dir: Path) -> list[Checkpoint]:
     The newest checkpoint says by which measure (`evaluation.best_by`) and on which data: values on
     other data mean something else, so best models from before a change of them are left out.
     """
-    found = list(_complete(run_dir / BEST_DIR, names.BEST))
-    by_step = newest_first(run_dir) or sorted(found, key=lambda c: -c.step)
+    found = newest_first(run_dir / BEST_DIR)
+    by_step = newest_first(run_dir) or found
     if not by_step:
         return []
     newest = by_step[0].manifest
@@ -146,11 +150,3 @@ def _put_aside(prefix: Path) -> None:
         file = names.file(prefix, suffix)
         if file.exists():
             rename_together([(file, folder / file.name)])
-
-
-def _complete(folder: Path, beginning: str | tuple[str, ...]) -> Iterator[Checkpoint]:
-    """The checkpoints whose names begin so and whose manifests are sound."""
-    for path in folder.glob(f"*{names.MANIFEST_SUFFIX}"):
-        if path.name.startswith(beginning):
-            with contextlib.suppress(DamagedError):
-                yield Checkpoint.at(path.with_suffix(""))

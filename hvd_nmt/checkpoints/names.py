@@ -16,14 +16,11 @@ from hvd_nmt.common.errors import ConfigError
 
 SUFFIXES = (".data-00000-of-00001", ".meta", ".index")
 """of the files of a checkpoint that TensorFlow reads, the data file first"""
-MANIFEST_SUFFIX = ".json"
-ALL_SUFFIXES = (MANIFEST_SUFFIX, *SUFFIXES)
+ALL_SUFFIXES = (".json", *SUFFIXES)
 NEWEST = "model.ckpt-"
 """how the names of a run's newest checkpoints begin"""
 DECIMALS = {"val_loss": 4, "bleu": 2, "chrf": 2}
 """measures by which models can be the best, with the decimals of the value in a name"""
-BEST = tuple(f"{measure}=" for measure in DECIMALS)
-"""how the names of a run's best checkpoints begin"""
 BEST_DIR = "best_models"
 DAMAGED_DIR = "damaged"
 PRIVATE = ".saving-"
@@ -45,7 +42,7 @@ _STACKS = {
     "encoder": ("encoder", "encoder_norm"), "decoder": ("decoder", "decoder_norm"),
     "embedding": ("embedding", "source_embedding"),
 }  # fmt: skip
-_RUN_PREFIX = re.compile(rf"(?:model\.ckpt|(?:{'|'.join(BEST)})[\d.]+-step)-(\d+)")
+_RUN_PREFIX = re.compile(rf"(?:model\.ckpt|(?:{'|'.join(DECIMALS)})=[\d.]+-step)-(\d+)")
 _ANY_SUFFIX = re.compile(r"\.(data-\d+-of-\d+|index|meta|json)$")
 
 
@@ -66,7 +63,7 @@ def file(prefix: Path, suffix: str) -> Path:
 
 def manifest_file(prefix: Path) -> Path:
     """The manifest of a checkpoint; written last, so where it is, the checkpoint is complete."""
-    return file(prefix, MANIFEST_SUFFIX)
+    return file(prefix, ".json")
 
 
 def private(prefix: Path) -> Path:
@@ -89,7 +86,7 @@ def prefixes(folder: Path) -> list[Path]:
     """Of every checkpoint of a run in a folder of which any file is there, newest first."""
     try:
         files = os.listdir(folder)  # `glob` takes a folder that it may not read for an empty one
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         files = []
     found = {
         folder / name.removesuffix(suffix)

@@ -23,7 +23,7 @@ from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest
 from hvd_nmt.checkpoints.names import BEST_DIR, STEP, SUFFIXES, VALUE
 from hvd_nmt.checkpoints.state import keyed_variables
 from hvd_nmt.common.errors import RunError, system_error
-from hvd_nmt.common.files import fingerprint, rename_together, replacing_file, sync
+from hvd_nmt.common.files import fingerprint, rename_durably, rename_together, sync
 from hvd_nmt.model.transformer import Transformer
 
 
@@ -94,8 +94,9 @@ class Saver:
         scores: dict[str, Any] = {"val_loss": val_loss, "bleu": bleu, "chrf": chrf}
         manifest = dataclasses.replace(Checkpoint.at(newest).manifest, **scores)
         path, value = names.manifest_file(newest), scores[self._best_by]
-        with _explained(newest), replacing_file(path, draft=names.private(path)) as draft:
+        with _explained(newest), _drafted(path) as draft:
             draft.write_text(manifest.text(), encoding="utf-8")
+            rename_durably(draft, path)
         if value is None or not math.isfinite(value):
             return
         best = self._run_dir / BEST_DIR / names.best(self._best_by, value, step)
@@ -138,12 +139,12 @@ def _publish(draft: Path, prefix: Path, manifest: Manifest) -> None:
 
 
 @contextlib.contextmanager
-def _drafted(prefix: Path) -> Iterator[Path]:
-    """A prefix in a private folder, which is removed at the end with all that is in it."""
-    private = names.private(prefix)
+def _drafted(path: Path) -> Iterator[Path]:
+    """A path in a private folder, which is removed at the end with all that is in it."""
+    private = names.private(path)
     try:
         private.mkdir(parents=True, exist_ok=True)
-        yield private / prefix.name
+        yield private / path.name
     finally:
         shutil.rmtree(private, ignore_errors=True)
 
@@ -152,10 +153,7 @@ def sweep(run_dir: Path) -> None:
     """Remove what a killed save has left: private drafts, and files that got no manifest."""
     for folder in (run_dir, run_dir / BEST_DIR):
         for draft in folder.glob(names.PRIVATE + "*"):
-            if draft.is_dir():
-                shutil.rmtree(draft, ignore_errors=True)
-            else:
-                draft.unlink()
+            shutil.rmtree(draft, ignore_errors=True)
         for prefix in names.prefixes(folder):
             if not names.manifest_file(prefix).exists():
                 remove(prefix)
@@ -184,8 +182,9 @@ def _point_to(kept: list[Checkpoint]) -> None:
     lines = [f"model_checkpoint_path: {json.dumps(kept[0].prefix.name)}"]
     lines += [f"all_model_checkpoint_paths: {json.dumps(c.prefix.name)}" for c in reversed(kept)]
     pointer = kept[0].prefix.parent / names.POINTER
-    with replacing_file(pointer, draft=names.private(pointer)) as draft:
+    with _drafted(pointer) as draft:
         draft.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        rename_durably(draft, pointer)
 
 
 def meta_graph(model: Transformer, state: tf.train.Checkpoint) -> bytes:

@@ -163,13 +163,9 @@ def _copy_by_piece(run_dir: Path, prefix: Path, model: Transformer, data: DataDi
 
 def _shared_pieces(before: Path, after: Path) -> tuple[list[tuple[int, int]], int]:
     """Old and new id of each piece that two vocabularies share; the size of the new one."""
-    old, new = (
-        [piece.piece for piece in sentencepiece_model.parsed(path.read_bytes()).pieces]
-        for path in (before, after)
-    )
-    old_ids = {name: number for number, name in enumerate(old)}
-    shared = [(old_ids[name], number) for number, name in enumerate(new) if name in old_ids]
-    return shared, len(new)
+    models = (sentencepiece_model.parsed(path.read_bytes()) for path in (before, after))
+    old, new = ({piece.piece: i for i, piece in enumerate(model.pieces)} for model in models)
+    return [(old[name], i) for name, i in new.items() if name in old], len(new)
 
 
 def other_size(manifest: Manifest, model: Transformer, *, with_rows: bool = True) -> str:

@@ -45,13 +45,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 @contextmanager
-def replacing_file(path: Path, draft: Path | None = None) -> Iterator[Path]:
-    """Lets a file be written under another name and puts it in place when the block ends.
+def replacing_file(path: Path) -> Iterator[Path]:
+    """Lets a file be written under a hidden name and puts it in place when the block ends.
 
-    Yields that name: `draft`, on the same file system, or by default a hidden one next to the file.
-    After an error it is removed, and an old file stays.
+    Yields that name, next to the file. After an error it is removed, and an old file stays.
     """
-    draft = draft or path.with_name(f".{path.name}.new")
+    draft = path.with_name(f".{path.name}.new")
     try:
         yield draft
         rename_durably(draft, path)

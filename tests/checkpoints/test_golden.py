@@ -66,7 +66,7 @@ def test_it_is_resumed_as_its_own_version_did(resumed):
         found = [line[tag] for line in steps]
         np.testing.assert_allclose(found, [step[name] for step in expected], rtol=1e-5)
     prefix = resumed / f"model.ckpt-{LAST}"
-    variables, value = contents.read(prefix).variables, contents.values(prefix)
+    variables, value = contents.read(prefix).variables, contents.reader(prefix).get_tensor
     for index, groups in enumerate((contents.WEIGHTS, ("Adam m",), ("Adam v",))):
         norms = sorted(np.linalg.norm(value(v.name)) for v in variables if v.group in groups)
         golden = sorted(norms[index] for norms in EXPECTED["norms"].values())
