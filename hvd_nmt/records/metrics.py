@@ -36,13 +36,14 @@ def end(lines: Iterable[Line]) -> Line | None:
 
 def starts(lines: Iterable[Line]) -> tuple[Start, ...]:
     """The starts of the run, in their order."""
-    return tuple(_start(line) for line in of_kind(lines, "start"))
-
-
-def _start(line: Line) -> Start:
-    kind = line.get("exchange", "float32")
-    exchange = Exchange(kind, line["sync_every"] if kind == "islands" else 1)
-    return Start(tuple(line.get("hosts", ())), exchange, line.get("all_reduce_s"))
+    return tuple(
+        Start(
+            tuple(line.get("hosts", ())),
+            Exchange(line.get("exchange", "float32"), line.get("sync_every", 1)),
+            line.get("all_reduce_s"),
+        )
+        for line in of_kind(lines, "start")
+    )
 
 
 def intervals(lines: Iterable[Line]) -> tuple[Interval, ...]:
@@ -54,7 +55,7 @@ def intervals(lines: Iterable[Line]) -> tuple[Interval, ...]:
             start += 1
             done = line.get("first_step", 1) - 1
             continue
-        values = {"steps": line["step"] - done, **_fields_of(Interval, line)}
+        values = {"steps": line["step"] - done, **fields_of(Interval, line)}
         corpora = _after(CORPUS_TAG, line)
         found.append(Interval(**values, start=max(0, start - 1), corpora=corpora))
         done = line["step"]
@@ -67,16 +68,16 @@ def evaluations(lines: Iterable[Line]) -> tuple[Evaluation, ...]:
     for line in of_kind(lines, "eval"):
         losses = _after("eval_loss/", line).items()
         by_corpus = {corpus: (loss, line.get(f"sacrebleu/{corpus}")) for corpus, loss in losses}
-        found.append(Evaluation(**_fields_of(Evaluation, line), by_corpus=by_corpus))
+        found.append(Evaluation(**fields_of(Evaluation, line), by_corpus=by_corpus))
     return tuple(found)
 
 
 def saves(lines: Iterable[Line]) -> tuple[Save, ...]:
     """The checkpoints that were written."""
-    return tuple(Save(**_fields_of(Save, line)) for line in of_kind(lines, "save"))
+    return tuple(Save(**fields_of(Save, line)) for line in of_kind(lines, "save"))
 
 
-def _fields_of(kind: type[Any], line: Line) -> Line:
+def fields_of(kind: type[Any], line: Line) -> Line:
     """What a line tells of the fields of a dataclass."""
     known = {field.name for field in dataclasses.fields(kind)}
     named = ((name.removeprefix("step_time/"), value) for name, value in line.items())

@@ -11,18 +11,18 @@ Source: NVIDIA/OpenSeq2Seq, open_seq2seq/utils/hooks.py, funcs.py and models/mod
 import ast
 import math
 import re
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from tensorboard.compat.proto import event_pb2
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
 from hvd_nmt.checkpoints.contents import FLOAT_BYTES
 from hvd_nmt.common.errors import RunError
+from hvd_nmt.common.tensorflow_import import import_tensorflow
+from hvd_nmt.records import metrics
 from hvd_nmt.records.record import Evaluation, Interval, Run
 
 UNKNOWN_HOST = "unknown"
@@ -45,9 +45,8 @@ _PARAMETERS = re.compile(r"\*\*\* Total trainable parameters: (\d+)")
 _TOKENS_PER_S = re.compile(r"\*\*\* Avg objects per second: ([\d.]+)")
 _PLACES = 1e-4
 """the last decimal of a logged loss"""
-
-Series = dict[int, tuple[float, float]]
-"""step -> (unix time, value)"""
+_TAGS = ("train_loss", "learning_rate", "Loss_Optimization/global_gradient_norm")
+"""of a step, in the events"""
 
 
 def read_log(log: Path) -> Run:
@@ -65,18 +64,24 @@ def read_log(log: Path) -> Run:
     ranked = [_by_rank(line) for line in text.splitlines()]
     lines = [line for rank, line in ranked if rank == 0]
     raw = _config(lines)
-    told = _told(log, lines, raw)
-    series, host, begun_s = _events(log, raw, told.intervals)
-    times_s = [time_s for points in series.values() for time_s, _ in points.values()]
+    intervals, evaluations, is_finished = _steps(lines, raw)
+    events, times_s, host = _events(log, raw, intervals)
     hosts = _hosts(ranked, raw, host)
-    return replace(
-        told, hosts=hosts, max_steps=raw.get("max_steps"), config=_in_our_names(raw),
+    parameters = int(found[1]) if (found := _PARAMETERS.search(text)) else None
+    speeds = _TOKENS_PER_S.findall(text)
+    return Run(
+        log.name, log, "OpenSeq2Seq", hosts=hosts, max_steps=raw.get("max_steps"),
+        parameters=parameters, finished=is_finished, config=_in_our_names(raw),
         # float32 on the wire, in mixed precision too (mp_wrapper.py)
-        gradient_bytes=FLOAT_BYTES * told.parameters if told.parameters else None,
-        started_s=min(begun_s + times_s, default=None), ended_s=max(times_s, default=None),
-        intervals=tuple(_with_events(interval, series) for interval in told.intervals),
-        evaluations=tuple(_with_event(scores, series) for scores in told.evaluations),
-        problems=tuple(_problems(raw, told.finished, hosts, bool(series))),
+        gradient_bytes=FLOAT_BYTES * parameters if parameters else None,
+        environment={"average_tokens_per_s": float(speeds[-1])} if speeds else {},
+        started_s=min(times_s, default=None), ended_s=max(times_s, default=None),
+        intervals=tuple(
+            replace(each, **metrics.fields_of(Interval, events.get(each.step, {})))
+            for each in intervals
+        ),
+        evaluations=tuple(evaluations),
+        problems=tuple(_problems(raw, is_finished, hosts, bool(events))),
     )  # fmt: skip
 
 
@@ -112,12 +117,12 @@ def _value(text: str) -> Any:
         return text.strip(" '")
 
 
-def _told(log: Path, lines: Sequence[str], raw: dict[str, Any]) -> Run:
-    """What rank 0 printed of its steps and evaluations."""
+def _steps(
+    lines: Sequence[str], raw: dict[str, Any]
+) -> tuple[list[Interval], list[Evaluation], bool]:
+    """What rank 0 printed of its steps and evaluations, and whether it has finished."""
     intervals: list[Interval] = []
     evaluations: list[Evaluation] = []
-    environment: dict[str, Any] = {}
-    parameters: int | None = None
     finished = False
     is_first, begun_step, evaluated_step = True, 0, 0
     for line in lines:
@@ -135,23 +140,14 @@ def _told(log: Path, lines: Sequence[str], raw: dict[str, Any]) -> Run:
                 intervals[-1] = replace(intervals[-1], step_s=step_s)
             is_first = False
         elif "*** Running evaluation on a validation set" in line:
-            evaluated_step = begun_step + 1
-            if not is_first:
-                evaluated_step = _evaluated_step(intervals, evaluations, raw, begun_step)
+            evaluated_step = _evaluated_step(intervals, evaluations, raw, begun_step)
         elif match := _VALIDATION_LOSS.search(line):
             evaluations.append(Evaluation(evaluated_step, None, float(match[1])))
         elif (match := _PSEUDO_BLEU.search(line)) and evaluations:
             evaluations[-1] = replace(evaluations[-1], pseudo_bleu=float(match[1]))
-        elif match := _PARAMETERS.search(line):
-            parameters = int(match[1])
-        elif match := _TOKENS_PER_S.search(line):
-            environment["average_tokens_per_s"] = float(match[1])
         elif "*** Finished training" in line:
             finished = True
-    return Run(
-        log.name, log, "OpenSeq2Seq", parameters=parameters, finished=finished,
-        environment=environment, intervals=tuple(intervals), evaluations=tuple(evaluations),
-    )  # fmt: skip
+    return intervals, evaluations, finished
 
 
 def _evaluated_step(
@@ -159,10 +155,11 @@ def _evaluated_step(
     begun_step: int,
 ) -> int:  # fmt: skip
     """The log names none: it is the first step, each eval_steps from it, and the last but one."""
-    step = done = intervals[-1].step if intervals else begun_step
+    first = begun_step + 1
+    step = done = max(first, intervals[-1].step) if intervals else first
     every, last = raw.get("eval_steps"), raw.get("max_steps", math.inf)
     if every:
-        step = begun_step + 1 + math.ceil(max(0, done - begun_step - 1) / every) * every
+        step = first + math.ceil((done - first) / every) * every
         while evaluations and step <= evaluations[-1].step:
             step += every
     return int(min(step, max(done, last - 1)))
@@ -170,69 +167,34 @@ def _evaluated_step(
 
 def _events(
     log: Path, raw: dict[str, Any], intervals: Sequence[Interval]
-) -> tuple[dict[str, Series], str | None, list[float]]:
-    """Of this run's event files, beside the log or in its logdir: scalars by tag, host, begins."""
+) -> tuple[dict[int, metrics.Line], list[float], str | None]:
+    """Of this run's event files, beside the log or in its logdir: steps as lines, times, host."""
     folders = {log.parent, log.parent / Path(raw.get("logdir", "")).name}
     paths = [path for folder in folders for path in folder.glob("events.out.tfevents.*.*")]
     losses = {interval.step: interval.loss or 0.0 for interval in intervals}
-    series: dict[str, Series] = {}
-    host, begun_s = None, []
+    lines: dict[int, metrics.Line] = {}
+    times_s: list[float] = []
+    host = None
+    if paths:  # the loader calls it, too, but aloud
+        import_tensorflow()
     for path in sorted(paths, key=lambda path: path.name):
-        found = _scalars(path)
-        values = found.get("train_loss", {}).items()
-        off = [abs(value - losses[step]) for step, (_, value) in values if step in losses]
+        found: dict[int, metrics.Line] = {}
+        seen_s = []
+        for event in LegacyEventFileLoader(str(path)).Load():
+            of_step = {v.tag: v.simple_value for v in event.summary.value if v.tag in _TAGS}
+            if "train_loss" in of_step:
+                of_step["time_s"] = event.wall_time
+            found.setdefault(event.step, {}).update(of_step)
+            if event.HasField("summary"):
+                seen_s.append(event.wall_time)
+        off = [abs(line["train_loss"] - losses[step]) for step, line in found.items()
+               if step in losses and "train_loss" in line]  # fmt: skip
         # Where a resumed run did steps again, the log's values are those of the later file.
         if off and median(off) <= _PLACES:
-            for tag, points in found.items():
-                series.setdefault(tag, {}).update(points)
+            lines |= found
             begun, host = path.name.split(".", 4)[3:]
-            begun_s.append(float(begun))
-    return series, host, begun_s
-
-
-def _scalars(path: Path) -> dict[str, Series]:
-    """All scalars of an event file up to where it ends or is torn.
-
-    TensorBoard's own loader imports TensorFlow, which takes seconds.
-    """
-    series: dict[str, Series] = {}
-    data, at = path.read_bytes(), 0
-    while at + 12 <= len(data):
-        (length,) = struct.unpack_from("<Q", data, at)
-        try:  # a record is its length, the CRC of that, an event, the CRC of that
-            event = event_pb2.Event.FromString(data[at + 12 : at + 12 + length])
-        except DecodeError:
-            break
-        at += 16 + length
-        for value in event.summary.value:
-            if value.HasField("simple_value"):
-                points = series.setdefault(value.tag, {})
-                points[event.step] = (event.wall_time, value.simple_value)
-    return series
-
-
-def _with_events(interval: Interval, series: dict[str, Series]) -> Interval:
-    def at(tag: str) -> tuple[float | None, float | None]:
-        return series.get(tag, {}).get(interval.step, (None, None))
-
-    return replace(
-        interval,
-        time_s=at("train_loss")[0],
-        loss=at("train_loss")[1] or interval.loss,
-        learning_rate=at("learning_rate")[1],
-        gradient_norm=at("Loss_Optimization/global_gradient_norm")[1],
-    )
-
-
-def _with_event(scores: Evaluation, series: dict[str, Series]) -> Evaluation:
-    """Takes step and time from the event with the logged loss that is nearest."""
-    equal = [
-        (abs(step - scores.step), step, time_s, value)
-        for step, (time_s, value) in series.get("eval_loss", {}).items()
-        if scores.loss is not None and abs(value - scores.loss) <= _PLACES
-    ]
-    _, step, time_s, loss = min(equal, default=(0, scores.step, None, scores.loss))
-    return replace(scores, step=step, time_s=time_s, loss=loss)
+            times_s += [float(begun), *seen_s]
+    return lines, times_s, host
 
 
 def _hosts(
