@@ -1,7 +1,7 @@
 """What the curves say of training, overfitting, learning rate and end; intervals are 90 %."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -14,7 +14,7 @@ from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.config.schema import Decay
 from hvd_nmt.explain import machines
 from hvd_nmt.explain.machines import Estimate
-from hvd_nmt.records.record import Evaluation, Run
+from hvd_nmt.records.record import Evaluation, Interval, Run
 
 FEWEST_EVALUATIONS = 5
 GAIN_THAT_COUNTS = {"BLEU": 0.5, "validation loss": 0.02, "training loss": 0.02}
@@ -28,7 +28,6 @@ _FEWEST_DRAWS = 200  # of curves that stay within the bounds; with fewer, all ar
 _FEWEST_ROBUST = 8  # fewer points cannot tell an outlier from the curve
 _BINS = 24  # training losses are averaged into so many points
 _BOUNDS = {"BLEU": (0.0, 100.0)}  # what a measure can be; a loss is at least 0
-_RATES = 300  # points of the curve of the learning rate
 _LOSS_GAIN = 1e-4  # share of the validation loss by which it must fall to count as a gain
 _SCORES = {"val_loss": "the validation loss", "bleu": "BLEU", "chrf": "chrF"}
 _SCHEDULE = ("learning_rate", "warmup_steps", "cooldown_steps", "max_steps", "max_learning_rate")
@@ -111,13 +110,12 @@ def warmup_steps(run: Run) -> float:
 
 def _measure(run: Run, warmup_steps: float) -> tuple[str, Points]:
     """The best measure that has enough values, and its values after the warm-up."""
-    bleu = _finite((each.step, each.bleu) for each in run.evaluations)
-    losses = _finite((each.step, each.loss) for each in run.evaluations)
-    for measure, points in (("BLEU", bleu), ("validation loss", losses)):
+    for measure, field in (("BLEU", "bleu"), ("validation loss", "loss")):
+        points = series(run.evaluations, field)
         late = _late(points, warmup_steps)
         if len(points) >= FEWEST_EVALUATIONS and len(late) >= FEWEST_EVALUATIONS - 1:
             return measure, late
-    training = _late(_finite((each.step, each.loss) for each in run.intervals), warmup_steps)
+    training = _late(series(run.intervals, "loss"), warmup_steps)
     parts = np.array_split(np.array(training), min(_BINS, len(training))) if training else []
     binned = tuple((round(part[:, 0].mean()), float(part[:, 1].mean())) for part in parts)
     return "training loss", binned
@@ -129,19 +127,16 @@ def _late(points: Points, warmup_steps: float) -> Points:
     return tuple(point for point in points if point[0] >= begin)
 
 
-def _finite(points: Iterable[tuple[int, float | None]]) -> Points:
-    return tuple(
-        (step, float(value)) for step, value in points if value is not None and math.isfinite(value)
-    )
+def series(rows: Sequence[Interval] | Sequence[Evaluation], field: str) -> Points:
+    """The steps and values of the rows whose value is known and finite."""
+    values = ((row.step, getattr(row, field)) for row in rows)
+    return tuple((step, y) for step, y in values if y is not None and math.isfinite(y))
 
 
-Curve = Callable[[float], np.ndarray]
-"""gives the measure at a step, `math.inf` included: a value for each draw"""
-
-
-def _fit(points: Points, least: float, most: float) -> Curve:
+def _fit(points: Points, least: float, most: float) -> Callable[[float], np.ndarray]:
     """Draws of curves a + b (step/last)^-c that the points allow; no value leaves the bounds.
 
+    Returns what gives the values of all draws at a step, `math.inf` included.
     Priors are flat in a, b, log c and log noise; outliers weigh less (Huber 1964). N points, C
     exponents, D draws.
     """
@@ -215,14 +210,14 @@ def overfitting(run: Run) -> Overfitting:
     training loss, or if they lie far above an earlier lowest one. It does not if the line surely
     rises by less than `GAIN_THAT_COUNTS`. With fewer than five evaluations: "cannot tell".
     """
-    points = _finite((each.step, each.loss) for each in run.evaluations)
+    points = series(run.evaluations, "loss")
     if len(points) < FEWEST_EVALUATIONS:
         return Overfitting(CANNOT_TELL, points)
     best, last = min(points, key=lambda point: (point[1], point[0])), points[-1]
     late = sum(step >= last[0] * 2 / 3 for step, _ in points)
     tail = points[-max(late, FEWEST_EVALUATIONS - 1) :]
     trend, noise = _trend(tail)
-    losses = _finite((each.step, each.loss) for each in run.intervals)
+    losses = series(run.intervals, "loss")
     training = tuple(point for point in losses if tail[0][0] <= point[0] <= tail[-1][0])
     training_trend = _trend(training)[0] if len(training) >= FEWEST_EVALUATIONS - 1 else None
     move = trend.high * (tail[-1][0] - tail[0][0]) / 1000
@@ -254,35 +249,8 @@ def _trend(points: Points) -> tuple[Estimate, float]:
     return Estimate(float(slope), float(slope - margin), float(slope + margin)), noise
 
 
-@dataclass(frozen=True)
-class LearningRate:
-    """What the configuration says of the rate, and what was recorded."""
-
-    schedule: Schedule | None
-    """None if the configuration does not tell"""
-    seen: Points
-    curve: Points = ()
-    """rate by the formula at some hundred steps from the first to the last of the run"""
-    largest_deviation: tuple[int, float] | None = None
-    """step, and recorded rate over formula minus 1"""
-
-
-def learning_rate(run: Run) -> LearningRate:
-    """The schedule with the run's numbers beside the recorded rates; step N is the N-th update."""
-    seen = _finite((each.step, each.learning_rate) for each in run.intervals)
-    schedule = _schedule(run)
-    if schedule is None:
-        return LearningRate(None, seen)
-    off = [(n, value / rate - 1) for n, value in seen if (rate := schedule.rate(n - 1)) > 0]
-    largest = max(off, key=lambda point: abs(point[1]), default=None)
-    end = max(run.max_steps or 0, run.steps_done, 1)
-    steps = np.unique(np.linspace(1, end, _RATES, dtype=int)).tolist()
-    curve = tuple((step, schedule.rate(step - 1)) for step in steps)
-    return LearningRate(schedule, seen, curve, largest)
-
-
-def _schedule(run: Run) -> Schedule | None:
-    """That of a run's configuration, foreign ones too; None if a number is missing."""
+def schedule(run: Run) -> Schedule | None:
+    """Of the learning rate, by the run's configuration; None if that does not tell or know it."""
     training = run.config.get("training", {})
     factor, warmup, cooldown, last, cap = (training.get(name) for name in _SCHEDULE)
     width = training.get("schedule_width", run.config.get("model", {}).get("width"))
@@ -290,6 +258,13 @@ def _schedule(run: Run) -> Schedule | None:
     if not (factor and warmup and width) or decay not in get_args(Decay):
         return None
     return Schedule(factor, width, warmup, cooldown or 0, last or math.inf, cap or math.inf, decay)
+
+
+def largest_deviation(schedule: Schedule, recorded: Points) -> tuple[int, float] | None:
+    """Step, the N-th update, and recorded rate over formula minus 1; None if none is recorded."""
+    rates = [(step, rate, schedule.rate(step - 1)) for step, rate in recorded]
+    off = [(step, rate / wanted - 1) for step, rate, wanted in rates if wanted > 0]
+    return max(off, key=lambda point: abs(point[1]), default=None)
 
 
 def ends_early(run: Run, config: EvaluationConfig) -> tuple[str, str] | None:

@@ -23,11 +23,6 @@ def fully_trained(summary: "RunSummary") -> Answer:
         CANNOT_TELL: _missing("evaluations", run),
     }[fit.verdict]
     evidence = [_reason(fit, run)]
-    if run.config.get("training", {}).get("warmup_steps") is None:
-        evidence.append(
-            "The configuration is not known, and so not where the warm-up ends: values of the "
-            "warm-up may be among those of the curve."
-        )
     if fit.rate_share is not None:
         text = f"The last learning rate is {percent(fit.rate_share)} of the highest"
         if fit.rate_share < learning.COOLED_DOWN:
@@ -107,11 +102,10 @@ def _signed(trend: Estimate) -> str:
 def learning_rate(summary: "RunSummary") -> Answer:
     """Question 6."""
     run = summary.record
-    explained = learning.learning_rate(run)
-    schedule, largest = explained.schedule, explained.largest_deviation
+    schedule, seen = learning.schedule(run), learning.series(run.intervals, "learning_rate")
     recorded = "No learning rate was recorded to compare with."
-    if explained.seen:
-        step, rate = max(explained.seen, key=lambda point: point[1])
+    if seen:
+        step, rate = max(seen, key=lambda point: point[1])
         recorded = f"The highest recorded rate is {rate:.3e}, in step {step:,}."
     if schedule is None:
         return Answer(
@@ -119,9 +113,9 @@ def learning_rate(summary: "RunSummary") -> Answer:
             "so the plot cannot be explained: keep config.yaml in the run directory.",
             (recorded,), known=False,
         )  # fmt: skip
-    if largest is not None:
+    if largest := learning.largest_deviation(schedule, seen):
         recorded += (
-            f" The {len(explained.seen)} recorded rates deviate from the formula by "
+            f" The {len(seen)} recorded rates deviate from the formula by "
             f"{abs(largest[1]):.1e} of it at most (step {largest[0]:,})."
         )
     step, rate = schedule.peak()

@@ -6,8 +6,8 @@ and on black. No pyplot: without global state the same data give the same bytes.
 
 import io
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.rcsetup import cycler
 
 from hvd_nmt.explain import between_hosts, learning, machines
 from hvd_nmt.explain.intervals import PARTS, settled
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 MOST_POINTS = 240
 """of a curve; more are averaged"""
 SERIES = ("#2f7fc1", "#d2622a", "#8e54b5", "#b8860b", "#2a9350", "#cf3a7b")
-"""colours of data"""
+"""colours of data, C0 to C5"""
 INK = "#0a0b0c"
 """of text and axes: becomes currentColor"""
 _WIDTH_IN = 3.9  # inches at 72 points: near a phone's width, so that text stays readable there
@@ -40,11 +41,12 @@ _STYLE: dict[str, Any] = {
     "patch.linewidth": 0, "axes.grid": True, "axes.axisbelow": True,
     "grid.alpha": 0.15, "grid.linewidth": 0.5, "legend.frameon": False, "lines.linewidth": 1.2,
     "lines.markersize": 3, "text.parse_math": False,
+    "axes.prop_cycle": cycler(color=SERIES),
     **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color",
                      "ytick.color", "grid.color"), INK),
     **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
 }  # fmt: skip
-_PART_COLOURS = (3, 0, 2, 1, 4)  # of the parts of a step: computing blue, communication red
+_PART_STYLES = ("C3", "C0", "C2", "C1")  # of the parts of a step: computing blue, communication red
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 Points = Sequence[tuple[float, float | None]]
@@ -53,39 +55,26 @@ Points = Sequence[tuple[float, float | None]]
 
 @dataclass(frozen=True)
 class Curve:
-    """Points in matplotlib's style and in the colour of a number in `SERIES`."""
+    """Points in matplotlib's style: colour, markers and line."""
 
     points: Points
     label: str = ""
-    style: str = "-"
-    colour: int = 0
+    style: str = "C0-"
     band: Sequence[tuple[float, float, float]] = ()
     """x, lowest and highest y"""
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Axes with what is drawn in them."""
-
-    label: str
-    """of the vertical axis"""
-    curves: Sequence[Curve]
-    from_zero: bool = True
-    stacked: bool = False
-    """the curves have the same x; each is drawn as an area on those before it"""
 
 
 def loss(summary: "RunSummary") -> str:
     """Training and validation loss over steps."""
     curves = [
-        Curve(_points(summary.intervals, "loss"), "training"),
-        Curve(_points(summary.evaluations, "loss"), "validation", "o--", 1),
+        Curve(learning.series(summary.intervals, "loss"), "training"),
+        Curve(learning.series(summary.evaluations, "loss"), "validation", "C1o--"),
     ]
     caption = (
         "Label-smoothed cross-entropy less the label's entropy. Training loss is measured with "
         "dropout, validation loss without."
     )
-    return draw(caption, [Panel("loss, nats per target token", curves, from_zero=False)])
+    return draw(caption, {"loss, nats per target token": curves}, from_zero=False)
 
 
 def bleu(summary: "RunSummary") -> str:
@@ -95,49 +84,51 @@ def bleu(summary: "RunSummary") -> str:
         for each in summary.evaluations
         if each.bleu is not None and each.bleu_margin is not None
     ]
-    curve = Curve(_points(summary.evaluations, "bleu"), "", "o-", band=band)
+    curve = Curve(learning.series(summary.evaluations, "bleu"), "", "C0o-", band)
     caption = "sacreBLEU of the dev set, with its 95 % interval where measured."
-    return draw(caption, [Panel("sacreBLEU on the dev set", [curve])])
+    return draw(caption, {"sacreBLEU on the dev set": [curve]})
 
 
 def outlook(summary: "RunSummary") -> str:
     """The fitted curve of the measure to twice the steps, with its band."""
     fit = learning.fully_trained(summary.record)
     fitted = [(step, e.value) for step, e in fit.curve]
+    band = [(step, e.low, e.high) for step, e in fit.curve]
     curves = [
-        Curve(fitted, "fitted curve", "-", 1, [(step, e.low, e.high) for step, e in fit.curve]),
-        Curve(fit.points if fitted else (), "measured", "o"),
+        Curve(fitted, "fitted curve", "C1-", band),
+        Curve(fit.points if fitted else (), "measured", "C0o"),
     ]
     caption = "What was measured, and the fitted curve to twice the steps with its 90 % band."
-    return draw(caption, [Panel(str(fit.measure), curves, from_zero=False)])
+    return draw(caption, {str(fit.measure): curves}, from_zero=False)
 
 
 def gradient_norm(summary: "RunSummary") -> str:
     """Norm of the whole gradient over steps."""
-    curve = Curve(_points(summary.intervals, "gradient_norm"))
-    return draw("Norm of the whole gradient, before clipping.", [Panel("gradient norm", [curve])])
+    curve = Curve(learning.series(summary.intervals, "gradient_norm"))
+    return draw("Norm of the whole gradient, before clipping.", {"gradient norm": [curve]})
 
 
 def learning_rate(summary: "RunSummary") -> str:
     """The recorded rates on the curve of the formula, with the peak marked."""
-    explained = learning.learning_rate(summary.record)
-    curves = [
-        Curve(explained.curve, "from the configuration"),
-        Curve(explained.seen, "recorded", "o", 1),
-    ]
+    run = summary.record
+    curves = [Curve(learning.series(run.intervals, "learning_rate"), "recorded", "C1o")]
     caption = "As recorded."
-    if explained.schedule:
-        step, rate = explained.schedule.peak()
-        curves.append(Curve([(step, rate)], f"peak {rate:.3g} at step {step:,}", "v", 2))
-        caption = f"The line: {explained.schedule.formula()}."
-    return draw(caption, [Panel("learning rate", curves)])
+    if schedule := learning.schedule(run):
+        end = max(run.max_steps or 0, run.steps_done, 1)
+        steps = np.unique(np.linspace(1, end, MOST_POINTS, dtype=int)).tolist()
+        formula = [(step, schedule.rate(step - 1)) for step in steps]
+        step, rate = schedule.peak()
+        peak = Curve([(step, rate)], f"peak {rate:.3g} at step {step:,}", "C2v")
+        curves = [Curve(formula, "from the configuration"), *curves, peak]
+        caption = f"The line: {schedule.formula()}."
+    return draw(caption, {"learning rate": curves})
 
 
 def step_time(summary: "RunSummary") -> str:
     """Wall time of a step over steps."""
     timed = settled([i for i in summary.intervals if i.step_s is not None])
-    curve = Curve(_points(timed, "step_s"))
-    return draw("Mean of each logged interval.", [Panel("seconds per step", [curve])])
+    curve = Curve(learning.series(timed, "step_s"))
+    return draw("Mean of each logged interval.", {"seconds per step": [curve]})
 
 
 def step_parts(summary: "RunSummary") -> str:
@@ -145,20 +136,12 @@ def step_parts(summary: "RunSummary") -> str:
     split = settled([i for i in summary.intervals if None not in (i.compute_s, i.communication_s)])
     if len(split) < 2:
         return ""
-    parts = dict(PARTS)
-    if any(i.exchange_s is not None for i in split):
-        parts["exchange_s"] = "exchanging weights"
-        split = [
-            replace(i, exchange_s=own_s, communication_s=(i.communication_s or 0.0) - own_s)
-            for i in split
-            for own_s in [i.exchange_s or 0.0]
-        ]
     curves = [
-        Curve([(i.step, getattr(i, name)) for i in split], part, colour=colour)
-        for (name, part), colour in zip(parts.items(), _PART_COLOURS, strict=False)
+        Curve([(i.step, getattr(i, name)) for i in split], part, style)
+        for (name, part), style in zip(PARTS.items(), _PART_STYLES, strict=True)
     ]
     caption = "Means of all ranks; the parts add up to the step."
-    return draw(caption, [Panel("seconds of a step", curves, stacked=True)])
+    return draw(caption, {"seconds of a step": curves}, stacked=True)
 
 
 def hosts(summary: "RunSummary") -> str:
@@ -167,39 +150,36 @@ def hosts(summary: "RunSummary") -> str:
 
 
 def _host(run: Run, host: HostSamples) -> str:
-    if len(host.samples) < 2:
-        return ""
     began_s = run.started_s or 0.0
     x = [(sample["time_s"] - began_s) / 60 for sample in host.samples]
     gpus_of = [{gpu["index"]: gpu for gpu in sample.get("gpus", [])} for sample in host.samples]
     indices = sorted(set().union(*gpus_of))
 
-    def points(values: Iterable[float | None]) -> Points:
-        return list(zip(x, values, strict=True))
+    def curve(values: Iterable[float | None], label: str, style: str = "C0-") -> Curve:
+        return Curve(list(zip(x, values, strict=True)), label, style)
 
-    def of_gpus(field: str, what: str = "", style: str = "-") -> list[Curve]:
+    def of_gpus(field: str, what: str = "", line: str = "-") -> list[Curve]:
         return [
-            Curve(points(gpus.get(index, {}).get(field) for gpus in gpus_of),
-                  f"GPU {index}{what}", style, number)
+            curve((gpus.get(index, {}).get(field) for gpus in gpus_of), f"GPU {index}{what}",
+                  f"C{number}{line}")
             for number, index in enumerate(indices)
         ]  # fmt: skip
 
     timed = settled([i for i in run.intervals if None not in (i.time_s, i.step_s)])
     step_times = [(((i.time_s or 0.0) - began_s) / 60, i.step_s) for i in timed]
-    panels = [Panel("s per step", [Curve(step_times)])]
+    panels = {"s per step": [Curve(step_times)]}
     if indices:
-        share = of_gpus("utilisation_percent", " busy")
-        share += of_gpus("memory_activity_percent", " memory", ":")
-        panels += [Panel("GPU power, W", of_gpus("power_w")), Panel("GPU, %", share)]
+        panels["GPU power, W"] = of_gpus("power_w")
+        panels["GPU, %"] = [*of_gpus("utilisation_percent", " busy"),
+                            *of_gpus("memory_activity_percent", " memory", ":")]  # fmt: skip
     else:
-        busy = points(sample.get("cpu_percent") for sample in host.samples)
-        panels.append(Panel("CPU, %", [Curve(busy, "busy")]))
+        panels["CPU, %"] = [curve((s.get("cpu_percent") for s in host.samples), "busy")]
     if card := between_hosts.main_interface(host):
         nics = [sample.get("nics", {}).get(card, {}) for sample in host.samples]
-        panels.append(Panel("MB/s", [
-            Curve(points(nic.get(f"{way}_MB_per_s") for nic in nics), f"{card} {way}", "-", n)
-            for n, way in enumerate(("sent", "received"))
-        ]))  # fmt: skip
+        panels["MB/s"] = [
+            curve((nic.get(f"{way}_MB_per_s") for nic in nics), f"{card} {way}", style)
+            for way, style in (("sent", "C0-"), ("received", "C1-"))
+        ]
     caption = f"{host.host}: means of neighbouring samples, with the step time."
     return draw(caption, panels, "minutes since the start")
 
@@ -211,16 +191,10 @@ def against_traffic(summary: "RunSummary") -> str:
         return ""
     r = machines.pearson(pairs)
     label = f"an interval (n = {len(pairs)}{f', r = {r.value:.2f}' if r else ''})"
-    curves = [Curve(pairs[:: 1 + len(pairs) // MOST_POINTS], label, "o")]
-    sent = summary.verdict.seen_bytes or summary.verdict.predicted_bytes
-    slowest, fastest = min(pairs)[0], max(pairs)[0]
-    if sent and slowest > 0:
-        rates = np.linspace(slowest * 0.95, fastest * 1.05, 80).tolist()
-        constant = [(rate, sent / 1e6 / rate) for rate in rates]
-        curves.append(Curve(constant, f"{sent / 1e6:.1f} MB a step", "--", 1))
-    caption = "A point is an interval. On the curve, rate x time gives the bytes of one step."
-    panel = Panel("seconds per step", curves, from_zero=False)
-    return draw(caption, [panel], "sent by a host, MB/s (mean of an interval)")
+    curve = Curve(pairs[:: 1 + len(pairs) // MOST_POINTS], label, "C0o")
+    across = "sent by a host, MB/s (mean of an interval)"
+    panels = {"seconds per step": [curve]}
+    return draw("A point is an interval.", panels, across, from_zero=False)
 
 
 FIGURES = {
@@ -235,25 +209,28 @@ FIGURES = {
 """of each question, by its number"""
 
 
-def _points(rows: Iterable[Any], field: str) -> list[tuple[int, float]]:
-    """Steps and values of intervals or evaluations that have one."""
-    return [(row.step, value) for row in rows if (value := getattr(row, field)) is not None]
-
-
-def draw(caption: str, panels: Sequence[Panel], label: str = "step") -> str:
+def draw(
+    caption: str, panels: Mapping[str, Sequence[Curve]], label: str = "step", *,
+    from_zero: bool = True, stacked: bool = False,
+) -> str:  # fmt: skip
     """Panels one above the other on one horizontal axis, as HTML; "" where nothing is in them.
 
     `caption` is said below, and to who cannot see the figure; it is another for each of a page.
+    `panels` are named by their vertical axes. The curves of one that is `stacked` have the same x;
+    each is drawn as an area on those before it.
     """
-    if not any(curve.points for panel in panels for curve in panel.curves):
+    if not any(curve.points for curves in panels.values() for curve in curves):
         return ""
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": caption}):
         height_in = _HEIGHT_IN if len(panels) == 1 else _LOW_IN * len(panels)
         figure = Figure(figsize=(_WIDTH_IN, height_in + 0.25), layout="constrained")
         FigureCanvasSVG(figure)
         all_axes = figure.subplots(len(panels), squeeze=False, sharex=len(panels) > 1)[:, 0]
-        for axes, panel in zip(all_axes, panels, strict=True):
-            _draw_panel(axes, panel)
+        for axes, (name, curves) in zip(all_axes, panels.items(), strict=True):
+            _draw_curves(axes, curves, stacked)
+            axes.set_ylabel(name)
+            if from_zero:
+                axes.set_ylim(bottom=0)
             if names := axes.get_legend_handles_labels()[1]:
                 more_in = _LEGEND_ROW_IN * ((len(names) + 1) // 2 - 1)
                 figure.set_figheight(figure.get_figheight() + more_in)
@@ -266,23 +243,20 @@ def draw(caption: str, panels: Sequence[Panel], label: str = "step") -> str:
     return f"<figure>{_inline(stream.getvalue(), said)}<figcaption>{said}</figcaption></figure>"
 
 
-def _draw_panel(axes: Axes, panel: Panel) -> None:
+def _draw_curves(axes: Axes, curves: Sequence[Curve], stacked: bool) -> None:
     below: Any = 0.0
-    for curve in panel.curves:
+    for curve in curves:
         if not curve.points:
             continue
-        color, (x, y) = SERIES[curve.colour % len(SERIES)], averaged(curve.points).T
-        if panel.stacked:
-            axes.fill_between(x, below, below + y, color=color, alpha=0.85, label=curve.label)
+        x, y = averaged(curve.points).T
+        if stacked:
+            axes.fill_between(x, below, below + y, color=curve.style, alpha=0.85, label=curve.label)
             below = below + y
             continue
+        (line,) = axes.plot(x, y, curve.style, label=curve.label)
         if curve.band:
             at, low, high = np.array(curve.band).T
-            axes.fill_between(at, low, high, color=color, alpha=0.2)
-        axes.plot(x, y, curve.style, label=curve.label, color=color)
-    axes.set_ylabel(panel.label)
-    if panel.from_zero:
-        axes.set_ylim(bottom=0)
+            axes.fill_between(at, low, high, color=line.get_color(), alpha=0.2)
 
 
 def averaged(points: Points) -> np.ndarray:

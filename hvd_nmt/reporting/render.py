@@ -22,7 +22,6 @@ from hvd_nmt.reporting.plots import FIGURES
 from hvd_nmt.reporting.questions import RunSummary
 from hvd_nmt.telemetry.events import read_metrics
 
-HTML, MARKDOWN = "report.html", "report.md"
 MOST_SAMPLES = 5
 
 
@@ -32,7 +31,7 @@ def write(run: Run, folder: Path, now_s: float | None = None, ended: bool = Fals
     `now_s` is the report's unix time, now if None; `ended`: the run goes on no more, done or not.
     RunError: the folder cannot be written.
     """
-    paths = [folder / HTML, folder / MARKDOWN]
+    paths = [folder / "report.html", folder / "report.md"]
     texts = rendered(run, time.time() if now_s is None else now_s, ended)
     try:
         folder.mkdir(parents=True, exist_ok=True)

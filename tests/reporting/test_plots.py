@@ -2,10 +2,8 @@
 
 import xml.etree.ElementTree as ElementTree
 
-import numpy as np
 import pytest
 
-from hvd_nmt.explain.intervals import PARTS
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting import plots
 from hvd_nmt.reporting.questions import RunSummary
@@ -29,26 +27,9 @@ def test_a_figure_is_svg_in_the_colours_of_the_page(figure, two_host_run, tmp_pa
     assert figure(RunSummary(Run("empty", tmp_path, "hvd_nmt"))) == ""
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """The curves of the figures that a test makes, which are not drawn."""
-    curves = []
-    monkeypatch.setattr(plots, "draw", lambda _, panels, *__: curves.extend(panels[0].curves))
-    return curves
-
-
 def test_many_points_become_their_means():
     points = plots.averaged([(n, float(n % 2)) for n in range(2400)])
     assert points.shape == (plots.MOST_POINTS, 2)
     assert points[0].tolist() == [4.5, 0.5]
     known = plots.averaged([(0.0, None), (0.0, 2.0)] * 250)  # the unknown ones are left out
     assert set(known[:, 1]) == {2.0}
-
-
-def test_exchanges_of_weights_are_a_part_of_their_own(two_host_run, drawn):
-    run = two_host_run(lambda i: {"exchange_s": 0.25} if i.step > 500 else {})
-    plots.step_parts(RunSummary(run))
-    assert {curve.label for curve in drawn} == {*PARTS.values(), "exchanging weights"}
-    parts = [[y for _, y in curve.points] for curve in drawn]
-    assert np.sum(parts, axis=0) == pytest.approx([i.step_s for i in run.intervals[1:]])
-    assert max(parts[-1]) == pytest.approx(0.25)
