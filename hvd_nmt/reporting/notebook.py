@@ -90,22 +90,15 @@ def read_sentences(run: Run) -> list[Sentence]:
     ]  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class Attention:
-    """Cross-attention of one sentence pair. L layers, H heads, T target and S source pieces."""
-
-    source: list[str]
-    """the pieces of the source, the last one its end"""
-    target: list[str]
-    weights_LxHxTxS: np.ndarray
-    """float32: how much each source piece counts while a target piece is predicted; over the
-    source they sum to 1, less what a model gives to positions of its own"""
-
-
 def cross_attention(
     model: "Transformer", tokenizers: "Tokenizers", source: str, target: str
-) -> Attention:
-    """What the decoder looks at while it writes a given translation, its own or the reference."""
+) -> tuple[list[str], list[str], np.ndarray]:
+    """What the decoder looks at while it writes a given translation, its own or the reference.
+
+    Returns the S pieces of the source, the T pieces of the target, and LxHxTxS float32: how much
+    each source piece counts, in each layer and head, while a target piece is predicted. Over the
+    source they sum to 1, less what a model gives to positions of its own.
+    """
     import tensorflow as tf
 
     from hvd_nmt.model.batching import cut
@@ -116,11 +109,9 @@ def cross_attention(
     )
     memory = model.encode(tf.constant(source_S[None]))
     _, attention = model.decode_with_attention(tf.constant(target_T[None]), memory)
-    return Attention(
-        source=_pieces(tokenizers.source, source_S),
-        target=_pieces(tokenizers.target, target_T),
-        weights_LxHxTxS=np.stack([x[0].numpy().astype(np.float32) for x in attention]),
-    )
+    weights_LxHxTxS = np.stack([x[0].numpy().astype(np.float32) for x in attention])
+    source_pieces = _pieces(tokenizers.source, source_S)
+    return source_pieces, _pieces(tokenizers.target, target_T), weights_LxHxTxS
 
 
 def _pieces(tokenizer: "Tokenizer", ids_T: np.ndarray) -> list[str]:

@@ -38,16 +38,15 @@ def test_attention_has_a_weight_for_each_pair_of_pieces_layer_by_layer(toy_data:
     tokenizers = Tokenizers.of(toy_data / "spm.model", toy_data / "spm.model")
     model = Transformer(ModelConfig(1, 2, 16, 2, 32, max_length=64), 128)
     model.decoder[1].cross_attention.query.assign(tf.zeros([16, 16]))
-    found = notebook.cross_attention(model, tokenizers, SOURCE, TARGET)
-    source, target = (len(ids) for ids in tokenizers.target.encode([SOURCE, TARGET]))
-    assert found.weights_LxHxTxS.shape == (2, 2, target, source)
-    assert (len(found.source), len(found.target)) == (source, target)
-    assert found.source[-1] == found.target[-1] == notebook.END
-    assert "".join(found.source[:-1]).replace("_", "") == SOURCE.replace(" ", "")
-    first, second = found.weights_LxHxTxS
+    source, target, (first, second) = notebook.cross_attention(model, tokenizers, SOURCE, TARGET)
+    lengths = [len(ids) for ids in tokenizers.target.encode([SOURCE, TARGET])]
+    assert [len(source), len(target)] == lengths
+    assert first.shape == second.shape == (2, *reversed(lengths))
+    assert source[-1] == target[-1] == notebook.END
+    assert "".join(source[:-1]).replace("_", "") == SOURCE.replace(" ", "")
     np.testing.assert_allclose(first.sum(-1), 1, rtol=1e-5)
-    np.testing.assert_allclose(second, 1 / source, rtol=1e-5)
-    assert np.abs(first - 1 / source).max() > 1e-3
+    np.testing.assert_allclose(second, 1 / lengths[0], rtol=1e-5)
+    assert np.abs(first - 1 / lengths[0]).max() > 1e-3
 
 
 @pytest.fixture
