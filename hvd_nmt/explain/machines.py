@@ -14,9 +14,6 @@ from hvd_nmt.explain.intervals import settled
 from hvd_nmt.records.record import HostSamples, Launch, Run, Sample
 from hvd_nmt.telemetry.gpu import spinning
 
-_GAP = 5.0
-"""a pause between two samples of more than so many intervals is no measurement of that time"""
-
 
 @dataclass(frozen=True)
 class StepTimes:
@@ -131,8 +128,7 @@ class GpuUse:
     spinning_percent: float | None
     """share of the samples in which it looked busy and computed next to nothing"""
     energy_j: float | None = None
-    """drawn over the whole record, not only in steps: by the GPU's own counter where it has one,
-    else the power integrated over time"""
+    """drawn over the whole record, not only in steps, by the GPU's own counter"""
     throttled: tuple[tuple[str, float], ...] = ()
     """why its clocks were held down, and in which share of the samples"""
 
@@ -183,21 +179,9 @@ def _use(host: HostSamples, index: int, working: Sequence[Sample]) -> GpuUse:
 
 
 def _energy_j(host: HostSamples, index: int) -> float | None:
-    """Joules that a GPU drew between samples of one start; None where none are known.
-
-    By its counter, which no pause hurts, or else by trapezoids over the power of near samples.
-    """
-    longest_s = _GAP * (host.header.get("interval_s") or 1.0)
-    drawn_j = []
-    for before, after in host.neighbours():
-        elapsed_s = after["time_s"] - before["time_s"]
-        gpus = [_gpu(sample, index) for sample in (before, after)]
-        counts = [gpu["energy_j"] for gpu in gpus if gpu.get("energy_j") is not None]
-        watts = [gpu["power_w"] for gpu in gpus if gpu.get("power_w") is not None]
-        if len(counts) == 2 and counts[1] >= counts[0] and elapsed_s > 0:
-            drawn_j.append(counts[1] - counts[0])
-        elif len(watts) == 2 and 0 < elapsed_s <= longest_s:
-            drawn_j.append(fmean(watts) * elapsed_s)
+    """Joules that a GPU counted between samples of one start; None where it counts none."""
+    pairs = ([_gpu(s, index).get("energy_j") for s in pair] for pair in host.neighbours())
+    drawn_j = [b - a for a, b in pairs if a is not None and b is not None]
     return sum(drawn_j) if drawn_j else None
 
 

@@ -58,7 +58,8 @@ def telemetry(host: str, rows: tuple[Interval, ...]) -> HostSamples:
             "is_loopback": False, "link_mbit_per_s": 2000, "sent_MB_per_s": sent,
             "received_MB_per_s": sent, "sent_bytes_total": total, "received_bytes_total": total,
         }  # fmt: skip
-        use = {"utilisation_percent": 100, "power_w": 90.0, "memory_activity_percent": 12}
+        use = {"utilisation_percent": 100, "power_w": 90.0, "memory_activity_percent": 12,
+               "energy_j": 90.0 * (time_s - STARTED_S)}  # fmt: skip
         gpus = [{"index": n, "uuid": f"GPU-{n}", **use} for n in (0, 1)]
         samples.append({"kind": "sample", "time_s": time_s, "host": host, "gpus": gpus,
                         "nics": {"eth0": nic}, "cpu_percent": 20.0})  # fmt: skip

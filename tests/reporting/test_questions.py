@@ -57,7 +57,6 @@ def variants(made: Make) -> dict[str, tuple[int, dict[str, Any], dict[str, Any]]
         "stopped": (1, going_on, {"ended": True}),
         "a log without a clock": (1, log, {}),
         "started twice, done": (1, {"launches": RESTARTED}, {}),
-        "without its configuration": (2, {"config": {}}, {}),
         "few evaluations, finished": (
             2, {**finished, "evaluations": (), "intervals": made().intervals[-2:]}, {}),
         "few evaluations, going on": (3, {**going_on, "evaluations": ()}, {}),
@@ -65,12 +64,12 @@ def variants(made: Make) -> dict[str, tuple[int, dict[str, Any], dict[str, Any]]
         "GPUs that wait and are throttled": (4, {"telemetry": tuple(waiting)}, {}),
         "GPUs that compute all the time at a low utilisation": (
             4, {"of_interval": lambda i: {"communication_s": 0.01, "compute_s": i.step_s - 0.03},
-                "telemetry": tuple(with_gpus(of, utilisation_percent=60, power_w=270.0)
-                                   for of in hosts)}, {}),
+                "telemetry": tuple(with_gpus(of, utilisation_percent=60, power_w=270.0,
+                                             energy_j=None) for of in hosts)}, {}),
         "only utilisation": (
             4, {"of_interval": lambda i: {"compute_s": None},
-                "telemetry": tuple(with_gpus(of, power_w=None, memory_activity_percent=None)
-                                   for of in hosts)}, {}),
+                "telemetry": tuple(with_gpus(of, power_w=None, memory_activity_percent=None,
+                                             energy_j=None) for of in hosts)}, {}),
         "hosts without GPUs": (4, {"telemetry": tuple(no_gpu)}, {}),
         "a network that was slow in a part of the run": (
             5, {"of_interval": lambda i: (
