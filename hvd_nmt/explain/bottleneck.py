@@ -1,14 +1,14 @@
 """What bound the steps of a run, by where their time went, and what would make them shorter."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import fmean, median, median_low
 
 import numpy as np
 
 from hvd_nmt.explain import between_hosts
-from hvd_nmt.explain.exchange_cost import Advice, Step, sent_bytes_per_step, worth_saying
-from hvd_nmt.explain.intervals import PARTS, mean, phases, settled, typical
+from hvd_nmt.explain.exchange_cost import Advice, Step, worth_saying
+from hvd_nmt.explain.intervals import PARTS, mean, phases, settled
 from hvd_nmt.records.record import Interval, Run
 
 COMPUTE, NETWORK = "compute-bound", "network-bound"
@@ -61,8 +61,6 @@ class Verdict:
     kind: str
     """compute-bound, network-bound (communication-bound on one host), input-bound, straggler-bound
     or unknown"""
-    per_interval: tuple[str, ...]
-    """the kind of each interval of the run"""
     step_s: float | None
     """mean wall time of a step; the median where its parts are unknown"""
     shares: dict[str, float] = field(default_factory=dict)
@@ -89,11 +87,10 @@ class Verdict:
 
 def verdict(run: Run) -> Verdict:
     """Judge a run from its intervals and its hosts' telemetry."""
-    kinds = tuple(_kind(i, run) if _has_parts(i) else UNKNOWN for i in run.intervals)
-    counted = _counted(run)
+    counted = settled([interval for interval in run.intervals if _has_parts(interval)])
     if not counted:
         times = [interval.step_s for interval in run.intervals if interval.step_s]
-        return Verdict(UNKNOWN, kinds, median(times) if times else None)
+        return Verdict(UNKNOWN, median(times) if times else None)
     whole = mean(counted)
     found = [_phase(part, run) for part in phases(counted, lambda i: _kind(i, run))]
     slow = _longest([phase for phase in found if phase.kind != COMPUTE] or found)
@@ -103,7 +100,7 @@ def verdict(run: Run) -> Verdict:
     if sent and (slowed := [phase for phase in found if phase.kind == NETWORK]):
         link = between_hosts.link_MB_per_s(run, _longest(slowed).step, sent.bytes_per_step)
     return Verdict(
-        _kind(whole, run), kinds, whole.step_s,
+        _kind(whole, run), whole.step_s,
         {words: (getattr(whole, name) or 0.0) / (whole.step_s or 1.0)
          for name, words in PARTS.items()},
         whole.exchange_s, tuple(found), slow,
@@ -116,21 +113,6 @@ def verdict(run: Run) -> Verdict:
 
 def _longest(found: Sequence[Phase]) -> Phase:
     return max(found, key=lambda phase: phase.seconds)
-
-
-def step_at(run: Run, link_MB_per_s: float) -> float | None:
-    """Wall time in seconds of a typical step with another link; None where the run does not tell.
-
-    `link_MB_per_s`: each way, MB/s (1e6 bytes).
-    """
-    counted = _counted(run)
-    if not counted or not run.gradient_bytes:
-        return None
-    now = between_hosts.step_of(run, typical(counted))
-    # Ranks of one host are asked about as if each were on its own.
-    ranks = now.ranks_by_host if now.crosses_network else (1,) * run.ranks
-    sent = sent_bytes_per_step(now.exchange, run.gradient_bytes, ranks) * now.exchange.sync_every
-    return replace(now, transfer_s=sent / (link_MB_per_s * 1e6)).total_s
 
 
 def _kind(interval: Interval, run: Run) -> str:
@@ -196,10 +178,6 @@ def _input_s(step: Interval) -> float:
     ready, waits = step.rank_ready_s, step.rank_input_wait_s
     last_s = waits[ready.index(max(ready))] if len(ready) > 1 and waits else 0.0
     return max(step.input_wait_s or 0.0, last_s)
-
-
-def _counted(run: Run) -> list[Interval]:
-    return settled([interval for interval in run.intervals if _has_parts(interval)])
 
 
 def _has_parts(interval: Interval) -> bool:

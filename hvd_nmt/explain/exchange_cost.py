@@ -16,8 +16,6 @@ HIDDEN_SHARE = 0.2
 hosts, where a transfer of 0.3 s showed as 0.19 s and one of 1.2 s as 1.06 s in steps of 0.5 s"""
 WORTH_SAYING = 0.95
 """advice that leaves more than this share of the step time is not given"""
-SYNC_EVERY = TrainingConfig.sync_every
-"""steps between two exchanges of islands, where they are advised"""
 ISLANDS_PRICE = (
     "islands make other updates, which in the run of docs/slow-links.md ended at a validation loss "
     "of 0.2593 in place of 0.2020"
@@ -70,7 +68,7 @@ def name_of(exchange: Exchange) -> str:
     return exchange.kind
 
 
-def link_sentence(step: "Step", sync_every: int = SYNC_EVERY) -> str:
+def link_sentence(step: "Step", sync_every: int = TrainingConfig.sync_every) -> str:
     """What the link between two or more hosts costs, and what each way to use it would give.
 
     `sync_every`: steps between two exchanges of islands.
@@ -169,7 +167,8 @@ class Step:
                 f"--training.sync-every {later.sync_every}: a quarter of the bytes",
             ))  # fmt: skip
         elif self.crosses_network:
-            gradients, islands = Exchange("float16"), Exchange("islands", SYNC_EVERY)
+            gradients = Exchange("float16")
+            islands = Exchange("islands", TrainingConfig.sync_every)
             found += [
                 Advice("gradients as float16, summed within each host first",
                        self.under(gradients).total_s, "--training.exchange float16: "

@@ -16,8 +16,6 @@ PARTS = {
     "communication_s": "exposed communication",
 }
 """fields of `Interval` that add up to a step, in the order in which they happen, in words"""
-EXCHANGING = "exchanging weights between hosts"
-"""`Interval.exchange_s`, a part of the exposed communication, in words"""
 CHANGE_THAT_COUNTS = 0.2
 """share of a step by which one of its parts must change to make another phase of the run"""
 _SURELY = 0.9  # share of the pairs (before, after) in which the one after is the larger, or smaller

@@ -1,14 +1,12 @@
 """The questions about the network, and in words what bound the steps of a run."""
 
-from collections import Counter
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hvd_nmt.common.units import count, data_size, percent, step_duration
 from hvd_nmt.config.exchange import PLAIN
 from hvd_nmt.explain import between_hosts, machines
 from hvd_nmt.explain.bottleneck import INPUT, LOCAL, NETWORK, STRAGGLER, Phase, Verdict
-from hvd_nmt.explain.exchange_cost import link_sentence, name_of, ring_bytes
+from hvd_nmt.explain.exchange_cost import ISLANDS_PRICE, link_sentence, name_of, ring_bytes
 from hvd_nmt.explain.machines import Estimate
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
 from hvd_nmt.records.record import Run
@@ -114,10 +112,15 @@ def network_bound(summary: "RunSummary") -> Answer:
         evidence.append(f"By these steps {said}.")
     if verdict.kind != NETWORK and verdict.link_MB_per_s:
         evidence.append(f"By its own word the link allows {verdict.link_MB_per_s:.1f} MB/s.")
-    evidence += _gained(verdict)
-    kinds_seen = Counter(verdict.per_interval).items()
-    each = ", ".join(f"{number:,} {kind}" for kind, number in kinds_seen)
-    evidence.append(f"Interval by interval: {each}.")
+    if verdict.against_plain is not None:
+        now, plain = verdict.against_plain
+        price = f"; {ISLANDS_PRICE}" if now.exchange.islands else ""
+        evidence.append(
+            f"With {name_of(now.exchange)} a step took {step_duration(now.total_s)}; with the "
+            f"plain all-reduce, which takes {step_duration(plain.transfer_s)} here, it would take "
+            f"{step_duration(plain.total_s)} (predicted): {plain.total_s / now.total_s:.1f} times "
+            f"as fast{price}."
+        )
     step_s = slow.step.step_s or 0.0
     rows = tuple(
         (one.what, step_duration(one.predicted_step_s), f"{step_s / one.predicted_step_s:.2f} x",
@@ -127,24 +130,6 @@ def network_bound(summary: "RunSummary") -> Answer:
     title = f"What would make a step of {step_duration(step_s)} shorter (predicted, for equal work)"
     advice = (Table(title, ("change", "step", "speed", "why"), rows),) if rows else ()
     return Answer(f"{short} {summary.sentence}", tuple(evidence), advice)
-
-
-def _gained(verdict: Verdict) -> Iterable[str]:
-    """What the exchange gained against plain training, and that its price is not known."""
-    if verdict.against_plain is None:
-        return
-    now, plain = verdict.against_plain
-    yield (
-        f"With {name_of(now.exchange)} a step took {step_duration(now.total_s)}; with the plain "
-        f"all-reduce, which takes {step_duration(plain.transfer_s)} here, it would take "
-        f"{step_duration(plain.total_s)} (predicted): {plain.total_s / now.total_s:.1f} times as "
-        "fast."
-    )
-    if now.exchange.islands:
-        yield (
-            "The updates of islands are others than those of plain training, whose own losses are "
-            "not known unless it is trained too; docs/slow-links.md has both for other runs."
-        )
 
 
 def _is_alone(run: Run) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hvd_nmt.common.units import count, duration, flop_rate, percent, step_duration
 from hvd_nmt.explain import machines
-from hvd_nmt.explain.intervals import EXCHANGING, PARTS
+from hvd_nmt.explain.intervals import PARTS
 from hvd_nmt.records.record import Launch, Run
 from hvd_nmt.reporting.answer import Answer, State, Table
 
@@ -124,7 +124,8 @@ def _parts_of_a_step(summary: "RunSummary") -> tuple[Table, ...]:
         return ()
     shares = list(verdict.shares.items())
     if verdict.exchange_s is not None:
-        shares.append((f"of the communication: {EXCHANGING}", verdict.exchange_s / step_s))
+        name = "of the communication: exchanging weights between hosts"
+        shares.append((name, verdict.exchange_s / step_s))
     rows = tuple((name, step_duration(share * step_s), percent(share)) for name, share in shares)
     title = f"A mean step of {step_duration(step_s)}: where the time of all steps went"
     return (Table(title, ("part", "time", "share"), rows),)

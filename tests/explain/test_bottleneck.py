@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from hvd_nmt.explain import bottleneck, exchange_cost
-from hvd_nmt.explain.exchange_cost import ring_bytes
 from hvd_nmt.records.record import Interval, Run, Start
 from hvd_nmt.reporting.answers_network import sentence
 
@@ -65,7 +64,6 @@ def uneven(*stretches):
 def test_the_largest_wait_gives_the_kind(parts, kind):
     found = bottleneck.verdict(run(**parts))
     assert found.kind == kind
-    assert set(found.per_interval) == {kind}
     assert sum(found.shares.values()) == pytest.approx(1)
 
 
@@ -77,22 +75,12 @@ def test_a_rank_that_is_late_because_its_input_is_late_is_an_input_problem():
     assert found.kind == bottleneck.INPUT
 
 
-def test_the_step_on_another_link_is_what_is_no_network_and_the_exposed_bytes():
-    transfer_s = ring_bytes(GRADIENT_BYTES, 4) / 1e6 / 12.5
-    wanted_s = 0.4 + transfer_s - exchange_cost.HIDDEN_SHARE * 0.4
-    assert bottleneck.step_at(run(), 12.5) == pytest.approx(wanted_s)
-    assert bottleneck.step_at(run(), 1e6) == pytest.approx(0.4)  # it hides behind the computing
-
-
-def test_advice_is_about_the_same_step_on_a_link_that_would_be_as_fast():
+def test_advice_is_about_the_same_step_with_fewer_bytes():
     found = bottleneck.verdict(run(**CUT))
     fewer = next(one for one in found.advice if "float16" in one.what)
     hidden_s = exchange_cost.HIDDEN_SHARE * 0.4
     # Half of 1.0 G in place of 1.5 G.
     assert fewer.predicted_step_s == pytest.approx(0.4 + (1.2 + hidden_s) / 3 - hidden_s)
-    sent = ring_bytes(GRADIENT_BYTES, 4) / 1e6
-    faster = bottleneck.step_at(run(**CUT), 3 * sent / (1.2 + hidden_s))
-    assert faster == pytest.approx(fewer.predicted_step_s)
     assert bottleneck.verdict(run()).advice == ()
 
 
