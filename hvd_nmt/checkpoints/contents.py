@@ -154,7 +154,9 @@ def read(prefix: Path) -> Anatomy:
     except RunError:
         manifest = None  # of another program, or damaged
     table = (manifest and manifest.variables) or variable_table(prefix)
-    variables = tuple(Variable(name, tuple(shape), *rest) for name, shape, *rest in table)
+    variables = tuple(
+        Variable(name, tuple(shape), dtype, n_bytes) for name, shape, dtype, n_bytes in table
+    )
     return Anatomy(
         prefix=prefix,
         step=manifest.step if manifest else names.step_of(prefix),
@@ -170,18 +172,17 @@ def read(prefix: Path) -> Anatomy:
     )
 
 
-def variable_table(prefix: Path) -> list[list[Any]]:
+def variable_table(prefix: Path) -> list[tuple[str, list[int], str, int]]:
     """Name, shape, type and bytes of each variable in order of names; raises as `reader`."""
     found = reader(prefix)
-    dtypes, table = found.get_variable_to_dtype_map(), []
-    for name, shape in sorted(found.get_variable_to_shape_map().items()):
-        n_bytes = 0 if dtypes[name].name == "string" else math.prod(shape) * dtypes[name].size
-        table.append([name, shape, dtypes[name].name, n_bytes])
-    texts = [row for row in table if row[2] == "string"]
+    dtypes, shapes = found.get_variable_to_dtype_map(), found.get_variable_to_shape_map()
+    texts = [name for name, dtype in dtypes.items() if dtype.name == "string"]
+    sizes = {name: math.prod(shapes[name]) * dtypes[name].size for name in shapes}
+    sizes |= dict.fromkeys(texts, 0)
     if len(texts) == 1:  # the object graph: all that is left
         data = prefix.parent.glob(f"{prefix.name}.data-*")
-        texts[0][3] = sum(path.stat().st_size for path in data) - sum(row[3] for row in table)
-    return table
+        sizes[texts[0]] = sum(path.stat().st_size for path in data) - sum(sizes.values())
+    return [(name, shapes[name], dtypes[name].name, sizes[name]) for name in sorted(shapes)]
 
 
 def reader(prefix: Path) -> Any:

@@ -6,11 +6,14 @@ import errno
 import hashlib
 import json
 import os
+import types
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from hvd_nmt.checkpoints import names
 from hvd_nmt.common.errors import RunError, system_error
+from hvd_nmt.config import ModelConfig
+from hvd_nmt.config.serialization import from_plain
 
 
 class DamagedError(RunError):
@@ -38,9 +41,9 @@ class Manifest:
     """rows of the matrix of target and softmax, which is the source's too unless it has its own"""
     ranks: int
     """number of ranks that trained it"""
-    files: dict[str, dict[str, Any]]
+    files: dict[str, dict[str, int | str]]
     """suffix -> n_bytes and sha256"""
-    variables: list[list[Any]] = dataclasses.field(default_factory=list)
+    variables: list[tuple[str, list[int], str, int]] = dataclasses.field(default_factory=list)
     """name, shape, type and bytes of each; empty where an earlier version has written it"""
     freeze: str = ""
     """`training.freeze`: weights without moments of Adam"""
@@ -116,13 +119,35 @@ def read_manifest(path: Path) -> Manifest:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content.pop("sha256") != _digest(content):
             raise ValueError("it has changed since it was written")
-        known = {field.name for field in dataclasses.fields(Manifest)}
-        return Manifest(**{name: content[name] for name in known & content.keys()})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        hints = get_type_hints(Manifest)
+        known = {name: content[name] for name in hints.keys() & content.keys()}
+        for name, value in known.items():
+            if not _has_type(value, hints[name]):
+                raise ValueError(f"its {name} is {value!r:.60}")
+        if any("sha256" not in known["files"].get(suffix, ()) for suffix in names.SUFFIXES):
+            raise ValueError("it has no digest of a file")
+        from_plain(known["model"], "its model", ModelConfig())
+        return Manifest(**known)
+    except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise kind_of(error)(
             f"{path}, the manifest of a checkpoint, cannot be read ({reason})."
         ) from error
+
+
+def _has_type(value: Any, hint: Any) -> bool:
+    """Whether a value out of JSON has the type of a field, that of its members included."""
+    members, kind = get_args(hint), get_origin(hint) or hint
+    if kind is types.UnionType:
+        return any(_has_type(value, member) for member in members)
+    if kind is dict:
+        return isinstance(value, dict) and all(_has_type(x, members[1]) for x in value.values())
+    if kind is list:
+        return isinstance(value, list) and all(_has_type(x, members[0]) for x in value)
+    if kind is tuple:
+        is_row = isinstance(value, list) and len(value) == len(members)
+        return is_row and all(map(_has_type, value, members))
+    return kind is Any or type(value) is kind
 
 
 def kind_of(error: Exception) -> type[RunError]:

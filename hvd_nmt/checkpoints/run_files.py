@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hvd_nmt import config as configuration
-from hvd_nmt.common.errors import DataError, RunError
+from hvd_nmt.common.errors import ConfigError, DataError, RunError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.config import Config
 from hvd_nmt.data import corpus
@@ -41,14 +41,14 @@ TELEMETRY_DIR = "telemetry"
 
 
 def load_config(run_dir: Path) -> Config:
-    """The configuration of a run.
-
-    Raises RunError if the directory is no run directory, ConfigError if its file cannot be read.
-    """
+    """The configuration of a run; RunError: it is no run directory, or its file is damaged."""
     path = run_dir / CONFIG
     if not path.exists():
         raise RunError(f"{run_dir} is no run directory: it has no {CONFIG}.")
-    return configuration.load(path)
+    try:
+        return configuration.load(path)
+    except ConfigError as error:
+        raise RunError(f"The settings of {run_dir} are damaged. {error}") from None
 
 
 def write_record(path: Path, content: dict[str, Any]) -> None:

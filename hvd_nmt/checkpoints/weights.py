@@ -45,11 +45,11 @@ def load_model(
     manifest = read_manifest(names.manifest_file(prefix))
     require_vocabularies(run_dir, manifest, prefix.name)
     read_fully(prefix)
-    model = build_transformer(
-        config.model, manifest.vocabulary_size, compute_dtype,
-        source_vocabulary_size=manifest.source_vocabulary_size,
-    )  # fmt: skip
     try:
+        model = build_transformer(
+            config.model, manifest.vocabulary_size, compute_dtype,
+            source_vocabulary_size=manifest.source_vocabulary_size,
+        )  # fmt: skip
         if difference := other_size(manifest, model):
             raise ValueError(difference)
         _read(model, prefix)

@@ -35,6 +35,7 @@ class Limit(NamedTuple):
 _ABOVE_0 = Limit(lambda value: value > 0, "it must be above 0")
 _NOT_BELOW_0 = Limit(lambda value: value >= 0, "it must be at least 0")
 PositiveInt = Annotated[int, _ABOVE_0]
+Size = Annotated[int, Limit(lambda value: 0 < value <= 65_536, "it must be 1 to 65,536")]
 PositiveCount = Annotated[Count, _ABOVE_0]
 PositiveFloat = Annotated[float, _ABOVE_0]
 NaturalInt = Annotated[int, _NOT_BELOW_0]
@@ -71,19 +72,19 @@ class ModelConfig:
     The last five fields are for weights from elsewhere, see `hvd_nmt.convert`.
     """
 
-    encoder_layers: PositiveInt = 3
+    encoder_layers: Size = 3
     """number of encoder layers"""
-    decoder_layers: PositiveInt = 3
+    decoder_layers: Size = 3
     """number of decoder layers"""
-    width: PositiveInt = 256
+    width: Size = 256
     """width of the residual stream (d_model), units"""
-    heads: int = 4
+    heads: Size = 4
     """attention heads; must divide the width"""
-    feed_forward_width: PositiveInt = 1024
+    feed_forward_width: Size = 1024
     """hidden width of the feed-forward blocks, units"""
     positions: Literal["sinusoidal", "learned", "marian"] = "sinusoidal"
     """position signal; learned needs weights, marian is sinusoidal with Marian's wavelengths"""
-    max_length: PositiveInt = 128
+    max_length: Size = 128
     """longest source or target the model reads, subword tokens with eos"""
     dropout: Share = 0.1
     """share dropped of embeddings and of each sub-layer's output"""

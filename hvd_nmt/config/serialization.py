@@ -54,7 +54,7 @@ def load(path: Path, default: Config | None = None) -> Config:
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping that a YAML file holds; ConfigError: it holds none, or a name has two values."""
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
+        values = yaml.load(path.read_text(encoding="utf-8"), _PlainYaml)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
         raise ConfigError(f"The configuration {path} cannot be read: {reason}") from error
@@ -152,8 +152,18 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML's own loader lets the second value of a name win without a word."""
+class _PlainYaml(yaml.SafeLoader):
+    """YAML's own loader lets a name's second value win without a word, and follows any alias.
+
+    A few nested aliases stand for more values than a machine can hold.
+    """
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            line = event.start_mark.line + 1
+            raise ValueError(f"line {line}: write the values out in place of *{event.anchor}.")
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = [self.construct_object(key, deep=True) for key, _ in node.value]

@@ -10,6 +10,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from typing import final
+from urllib.parse import urlsplit
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import Config, as_plain
@@ -44,6 +45,9 @@ class Tracker:
 
     def start(self, run_id: str) -> None:
         """Begin, or go on with the run of this id."""
+        if self._name == "mlflow" and urlsplit(os.environ.get("MLFLOW_TRACKING_URI", "")).password:
+            words = "holds a password, which all programs of this user can read"
+            print(f"tracker     MLFLOW_TRACKING_URI {words}: write it into ~/.mlflow/credentials")
         if self._name != "none":
             self._thread = threading.Thread(target=self._send, args=(run_id,), daemon=True)
             self._thread.start()

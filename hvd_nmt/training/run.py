@@ -96,7 +96,7 @@ def _set_up_and_fit(
     if done:
         log(done)
         return
-    with horovod.raise_on_all_ranks():
+    with horovod.raise_on_all_ranks(), run_directory.writing(config.run_dir, rank.host):
         if writes:
             run_directory.describe(run_setup, directories.run_id)
             tracker.start(directories.run_id)

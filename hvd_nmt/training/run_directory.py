@@ -5,6 +5,7 @@ each directory writes there what rank 0 writes: checkpoints, records and configu
 on from the newest checkpoint of all of them.
 """
 
+import contextlib
 import dataclasses
 import os
 import platform
@@ -14,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import TextIO
@@ -34,6 +35,7 @@ from hvd_nmt.checkpoints.run_files import (
     SOURCE_VOCABULARY,
     TELEMETRY_DIR,
     VOCABULARY,
+    load_config,
     vocabulary_hashes,
     write_record,
 )
@@ -63,13 +65,20 @@ def claim(run_dir: Path, rank: Rank) -> TextIO | None:
 
     Raises RunError if it cannot be written to, or another run is in it.
     """
-    try:
+    with writing(run_dir, rank.host):
         (run_dir / TELEMETRY_DIR).mkdir(parents=True, exist_ok=True)
         return _hold(run_dir, rank) if rank.is_first else None
+
+
+@contextlib.contextmanager
+def writing(run_dir: Path, host: str) -> Iterator[None]:
+    """Turn what the file system refuses at the start into a RunError that names the folder."""
+    try:
+        yield
     except OSError as error:
         raise RunError(
-            f"The run directory {run_dir} cannot be written to on {rank.host} "
-            f"({error.strerror}): give another --run-dir or mend its permissions."
+            f"The run directory {run_dir} cannot be written to on {host} ({error.strerror}): make "
+            "room there, mend its permissions, or give another --run-dir."
         ) from error
 
 
@@ -201,10 +210,9 @@ def require_same_run(setup: RunSetup, log: Log) -> None:
             f"The checkpoints in {run_dir} were trained with another vocabulary than that of "
             f"{setup.data.path}: give the data of that run, or another --run-dir."
         )
-    earlier = run_dir / CONFIG
-    if not earlier.exists():
+    if not (run_dir / CONFIG).exists():
         return
-    for name, old, new in configuration.differences(configuration.load(earlier), config):
+    for name, old, new in configuration.differences(load_config(run_dir), config):
         decides = name == "data.stages" and not config.data.allow_change
         if decides or name.startswith(_DECIDES_RESUME):
             raise RunError(

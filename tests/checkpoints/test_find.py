@@ -1,6 +1,7 @@
 """Which checkpoint a run goes on from, or a name means, whatever has been damaged."""
 
 import dataclasses
+import json
 import os
 import random
 import shutil
@@ -8,7 +9,7 @@ import shutil
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.checkpoints import weights
+from hvd_nmt.checkpoints import manifest, weights
 from hvd_nmt.checkpoints.find import find, held_some
 from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.names import file, manifest_file
@@ -41,6 +42,23 @@ def test_truncated_or_deleted_file(run_dir, suffix, share):
     else:
         cut(path, share)
         assert_put_aside(run_dir, path.name)
+
+
+@pytest.mark.parametrize("change", [
+    {"files": {}}, {"files": {".index": 5}}, {"step": "x"}, {"val_loss": []}, {"ranks": None},
+    {"model": {"width": "x"}}, {"variables": [["a"]]},
+])  # fmt: skip
+def test_a_manifest_of_other_types_signed_again(run_dir, change):
+    path = run_dir / "model.ckpt-30.json"
+    content = json.loads(path.read_text()) | change
+    del content["sha256"]
+    path.write_text(json.dumps(content | {"sha256": manifest._digest(content)}))
+    assert_put_aside(run_dir, path.name)
+
+
+def test_a_manifest_of_brackets_and_nothing_else(run_dir):
+    (run_dir / "model.ckpt-30.json").write_text("[" * 200_000)
+    assert_put_aside(run_dir, "model.ckpt-30.json")
 
 
 def test_flipped_bits(saved, tmp_path):

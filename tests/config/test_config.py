@@ -129,6 +129,7 @@ WRONG_FILES = [
     "model: {width: 256.0}", "model: {width: true}", "model: {width: null}", "run_dir: [a]",
     "model: {dropout: much}", "model: {dropout: true}", "model: {positions: rotary}", "run_dir: 3",
     "training: {precision: fp8}", "training: {precision: [auto]}", "model: {width: 256, heads: 3}",
+    "run_dir: &a [x, x]\nmodel: &b [*a, *a]\ndata: [*b, *b]", "model: {width: 128000000}",
 ]  # fmt: skip
 WRONG_OPTIONS = [
     "--model.heads 3", "--model.heads 0", "--model.width -8", "--model.dropout 1",

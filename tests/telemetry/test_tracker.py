@@ -79,6 +79,7 @@ def test_what_fails_is_said_once_and_holds_nobody(tmp_path, monkeypatch, capsys)
         calls.release()
         raise OSError(f"https://me:{SECRET}@tracking.invalid")
 
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"https://me:{SECRET}@tracking.invalid")
     monkeypatch.setattr(tracker_module, "_BEGIN", {"mlflow": broken})
     monkeypatch.setattr(
         tracker_module.importlib.util, "find_spec", lambda _: type("Spec", (), {"origin": "here"})
@@ -87,7 +88,10 @@ def test_what_fails_is_said_once_and_holds_nobody(tmp_path, monkeypatch, capsys)
         for step in (1, 2):
             tracker.log(step, {"train_loss": 1.0})
             assert calls.acquire(timeout=20)
-    assert capsys.readouterr().out == "tracker     mlflow fails (OSError): the run goes on\n"
+    warning, failure = capsys.readouterr().out.splitlines()
+    assert "MLFLOW_TRACKING_URI holds a password" in warning
+    assert SECRET not in warning
+    assert failure == "tracker     mlflow fails (OSError): the run goes on"
     monkeypatch.setattr(tracker_module, "_LIMIT_S", 0)
     monkeypatch.setattr(tracker_module, "_BEGIN", {"mlflow": lambda *_: threading.Event().wait()})
     with started("mlflow", tmp_path) as tracker:  # a server that never answers

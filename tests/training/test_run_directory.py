@@ -56,6 +56,16 @@ def test_path_below_a_file(tmp_path: Path, rank: Rank) -> None:
         run_directory.claim(tmp_path / "file" / "run", rank)
 
 
+def test_a_full_disk_at_the_start_names_the_folder(tmp_path: Path) -> None:
+    wanted = f"directory {tmp_path} cannot be written to on v100a .No space left on device.: make"
+    with (
+        pytest.raises(RunError, match=wanted),
+        run_directory.writing(tmp_path, "v100a"),
+        Path("/dev/full").open("w", encoding="utf-8") as full,
+    ):
+        full.write("configuration")
+
+
 def test_a_run_directory_explains_itself(tmp_path: Path, data: corpus.DataDirectory) -> None:
     config = Config(run_dir=tmp_path, training=TrainingConfig(max_steps=7))
     for _ in range(3):
