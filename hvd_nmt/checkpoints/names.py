@@ -87,13 +87,8 @@ def prefixes(folder: Path) -> list[Path]:
     try:
         files = os.listdir(folder)  # `glob` takes a folder that it may not read for an empty one
     except (FileNotFoundError, NotADirectoryError):
-        files = []
-    found = {
-        folder / name.removesuffix(suffix)
-        for name in files
-        for suffix in ALL_SUFFIXES
-        if name.endswith(suffix)
-    }
+        return []
+    found = {folder / without_suffix(name) for name in files if _ANY_SUFFIX.search(name)}
     own = [prefix for prefix in found if step_of(prefix) is not None]
     return sorted(own, key=lambda prefix: -(step_of(prefix) or 0))
 

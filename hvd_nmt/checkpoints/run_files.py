@@ -61,11 +61,8 @@ def decoding_of(run_dir: Path, decoding: Decoding) -> Decoding:
     if decoding.normalization != "auto":
         return decoding
     path = run_dir / IMPORTED
-    try:
-        record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        return dataclasses.replace(decoding, normalization=record.get(NORMALIZATION, "gnmt"))
-    except (OSError, ValueError, AttributeError) as error:
-        raise RunError(f"{path} cannot be read: {error}.") from None
+    record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return dataclasses.replace(decoding, normalization=record.get(NORMALIZATION, "gnmt"))
 
 
 def vocabularies(run_dir: Path) -> tuple[Path, Path]:

@@ -33,8 +33,9 @@ def test_a_file_gets_a_line_now_and_then_of_long_work(monkeypatch):
         clock_s[0] += 1
         bar.update(5_000)
     bar.close()
-    assert log.getvalue().splitlines() == [
-        "train.en.gz: 30 %, 300k of 1.00MB [01:00<02:20, 5.00kB/s]",
-        "train.en.gz: 60 %, 600k of 1.00MB [02:00<01:20, 5.00kB/s]",
-        "train.en.gz: 90 %, 900k of 1.00MB [03:00<00:20, 5.00kB/s]",
+    assert [line.strip() for line in log.getvalue().split("\n")] == [
+        "train.en.gz: 300k of 1.00MB [01:00<02:20, 5.00kB/s]",
+        "train.en.gz: 600k of 1.00MB [02:00<01:20, 5.00kB/s]",
+        "train.en.gz: 900k of 1.00MB [03:00<00:20, 5.00kB/s]",
+        "",
     ]
