@@ -23,9 +23,9 @@ from tyro.conf import OmitArgPrefixes
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import command_line
-from hvd_nmt.translation import scoring, texts
+from hvd_nmt.translation import scoring
+from hvd_nmt.translation.scoring import Text
 from hvd_nmt.translation.settings import SearchSettings
-from hvd_nmt.translation.texts import Text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,14 +83,14 @@ def evaluate(options: Options) -> None:
         tensorflow_import.import_tensorflow()
         settings = options.settings.exact()
         checkpoints = options.checkpoint or ("best",)
-        translations = texts.translated(options.run, checkpoints, source, settings, options.keep)
+        translations = scoring.translated(options.run, checkpoints, source, settings, options.keep)
         systems = [*translations.values(), *hypotheses]
         facts |= {"source": source.name, "run": str(options.run)}
         facts |= {"checkpoints": [str(prefix) for prefix in translations]}
         facts |= settings.output_options()
     corpora = {}
     if options.run is not None and not options.reference:
-        corpora = texts.by_corpus(options.run, options.part)
+        corpora = scoring.by_corpus(options.run, options.part)
     every = range(len(references[0].lines))
     comparison, *others = (
         scoring.compare(_lines(systems, of), _lines(references, of))
@@ -115,14 +115,14 @@ def _lines(of: Sequence[Text], lines: range) -> list[Text]:
 
 def _read(options: Options) -> tuple[Text | None, list[Text], list[Text]]:
     """Source, if there is a run to translate it, references and hypotheses: of equal length."""
-    references = [texts.read(path) for path in options.reference]
+    references = [scoring.read(path) for path in options.reference]
     source = None
     if options.source is not None:
-        source = texts.read(options.source)
+        source = scoring.read(options.source)
     elif options.run is not None:
-        source, target = texts.prepared(options.run, options.part)
+        source, target = scoring.prepared(options.run, options.part)
         references = references or [target]
-    hypotheses = [texts.read(path) for path in options.hypotheses]
+    hypotheses = [scoring.read(path) for path in options.hypotheses]
     scoring.require_equal_lengths([*([source] if source else []), *references, *hypotheses])
     return source, references, hypotheses
 

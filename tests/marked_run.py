@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.find import newest_intact
 from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.names import OBJECT_GRAPH
+from hvd_nmt.checkpoints.state import keyed_variables
 
 SUFFIXES = (".data-00000-of-00001", ".index", ".meta", ".json")
 FACTS = {
@@ -20,7 +20,7 @@ FACTS = {
 
 def mark(state: tf.train.Checkpoint, step: int) -> None:
     """Gives every variable a value that tells the step."""
-    for variable in weights.variables(state):
+    for _, variable in keyed_variables(state):
         variable.assign(tf.cast(tf.fill(variable.shape, step), variable.dtype))
 
 

@@ -232,10 +232,8 @@ def _predicted(manifest: Manifest | None, variables: Iterable[Variable]) -> int 
 class Prediction(NamedTuple):
     """A checkpoint of a run."""
 
-    parameters: int
-    """weights of the model"""
     trained: int
-    """those that are not frozen, which have gradients and two moments of Adam"""
+    """weights that are not frozen, which have gradients and two moments of Adam"""
     n_bytes: int
     """of weights, their average and moments; counters and names come on top"""
 
@@ -257,7 +255,7 @@ def predict(
     kept = names.frozen(list(weights), freeze)
     trained = sum(size for path, size in weights.items() if path not in kept)
     parameters, copies = sum(weights.values()), 2 if averaged else 1
-    return Prediction(parameters, trained, FLOAT_BYTES * (copies * parameters + 2 * trained))
+    return Prediction(trained, FLOAT_BYTES * (copies * parameters + 2 * trained))
 
 
 def weight_sizes(model: ModelConfig, rows: int, source_rows: int = 0) -> dict[str, int]:

@@ -60,13 +60,10 @@ def run_state(
 def adam_state(weights: Mapping[str, tf.Variable], iterations: int = 0) -> AdamState:
     """Adam of weights by their paths, without an optimizer: moments of 0 at `iterations`."""
     m, v = (
-        {
-            path: tf.Variable(tf.zeros_like(weight), name=f"{kind}/{weight.name.split(':')[0]}")
-            for path, weight in weights.items()
-        }
-        for kind in "mv"
+        {path: tf.Variable(tf.zeros_like(weight)) for path, weight in weights.items()}
+        for _ in range(2)
     )
-    return AdamState(tf.Variable(iterations, dtype=tf.int64, name="iteration"), m, v)
+    return AdamState(tf.Variable(iterations, dtype=tf.int64), m, v)
 
 
 def weights_by_path(model: Transformer) -> dict[str, tf.Variable]:
@@ -85,7 +82,10 @@ def weights_to_train(model: Transformer, freeze: str) -> dict[str, tf.Variable]:
 def keyed_variables(
     root: tf.train.Checkpoint | Transformer,
 ) -> Iterator[tuple[str, tf.Variable]]:
-    """Each variable that a checkpoint of this saves, with its key: the shortest path to it."""
+    """Each variable that a checkpoint of this saves, with its key: the shortest path to it.
+
+    The order is the same on all ranks.
+    """
     view = tf.train.TrackableView(root)
     waiting: collections.deque[tuple[str, object]] = collections.deque([("", root)])
     seen = {id(root)}

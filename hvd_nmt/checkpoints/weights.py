@@ -187,11 +187,6 @@ def other_size(manifest: Manifest, model: Transformer, *, with_rows: bool = True
     return ""
 
 
-def variables(state: tf.train.Checkpoint) -> list[tf.Variable]:
-    """Everything that a run saves, the loss scale included, in the same order on all ranks."""
-    return [variable for _, variable in keyed_variables(state)]
-
-
 def _read(model: Transformer, prefix: Path) -> None:
     """Fill a model from a checkpoint: with the average in it, if there is one."""
     keys = tf.train.load_checkpoint(os.fspath(prefix)).get_variable_to_shape_map()

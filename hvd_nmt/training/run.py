@@ -13,6 +13,7 @@ from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.run_files import ORIGIN, TELEMETRY_DIR, write_record
 from hvd_nmt.checkpoints.saver import Saver
+from hvd_nmt.checkpoints.state import keyed_variables
 from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.common.tensorflow_import import process_started_s
 from hvd_nmt.common.units import count, duration
@@ -142,7 +143,7 @@ def _restore(state: tf.train.Checkpoint, run_setup: RunSetup, directories: HostD
             origin, said = weights.start_from(source, state, run_setup.data)
             write_record(config.run_dir / ORIGIN, origin.record())
             print(said)
-    horovod.broadcast(weights.variables(state), directories.source)
+    horovod.broadcast([variable for _, variable in keyed_variables(state)], directories.source)
 
 
 def _fit(

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import accumulate, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from warnings import warn as warn_user
@@ -33,14 +33,12 @@ if TYPE_CHECKING:  # needs a package that not everybody has
 # what a killed job has to do again.
 CHUNK_LINES = 1_000
 
-Advance = Callable[[int], object]
-"""called with the number of lines that have been done since the last call"""
 Warn = Callable[[int, str], object]
 """called with the number of a line, from 1, and what a reader should know of its translation"""
 
 
-def _ignore(*_: object) -> None:
-    """For whom neither progress nor warnings matter."""
+def _warn(number: int, text: str) -> None:
+    warn_user(f"line {number}: {text}", stacklevel=3)
 
 
 class Line(NamedTuple):
@@ -77,7 +75,7 @@ class Engine:
         """
         if isinstance(lines, str):
             raise TypeError("lines is one string: give a list of lines.")
-        return list(self.stream(lines, warn=_warn))
+        return list(self.stream(lines))
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[float]:
         """How probable the model finds translations, given as pairs of source and translation.
@@ -102,33 +100,20 @@ class Engine:
             scored = dict(self._scorer.score(sources, targets, self.settings.batch_tokens))
         return [float(np.sum(scored[i].logp_T, dtype=np.float64)) for i in range(len(both))]
 
-    def stream(
-        self, lines: Iterable[str], advance: Advance = _ignore, warn: Warn = _ignore
-    ) -> Iterator[str]:
+    def stream(self, lines: Iterable[str], warn: Warn = _warn) -> Iterator[str]:
         """The best translation of each line, in order."""
         first = 1
         for chunk in chunks(lines):
-            found = self.search(chunk, first, advance=advance, warn=warn)
-            yield from (best.text for best, *_ in found)
+            yield from (best.text for best, *_ in self.search(chunk, first, warn=warn))
             first += len(chunk)
 
     def search(
-        self,
-        lines: Sequence[str],
-        first: int = 1,
-        details: bool = False,
-        advance: Advance = _ignore,
-        warn: Warn = _ignore,
+        self, lines: Sequence[str], first: int = 1, details: bool = False, warn: Warn = _warn
     ) -> list[list[Line]]:
-        """Translates lines of any number and length; a blank one has an empty translation.
+        """The translations of each line of a chunk, best first; of a blank line an empty one.
 
-        Args:
-            lines: text, at most a chunk of it.
-            first: number of the first line, which random draws depend on.
-            details: whether scores of tokens and alignments are given.
-
-        Returns:
-            For each line its translations, best first.
+        `first` is the number of the first line, which random draws depend on. With `details` they
+        have scores of tokens and alignments, if the backend knows them.
         """
         encoded = self.tokenizers.source.encode(self._tagged(lines, first, warn))
         # How many tags each line begins with.
@@ -144,14 +129,9 @@ class Engine:
                 warn(number, f"{too_long}: split into {len(line):,} parts.")
         sources = [part for line in parts for part in line]
         numbers = [number for number, line in enumerate(parts, first) for _ in line]
-        ends = set(accumulate(map(len, parts)))
-        found: dict[int, list[Translation]] = {}
         tokens = self.settings.batch_tokens
         with self._explain_memory():
-            for index, best in self.backend.translate(sources, tokens, details, numbers):
-                found[index] = best
-                if index + 1 in ends:
-                    advance(1)
+            found = dict(self.backend.translate(sources, tokens, details, numbers))
         in_order = (found[index] for index in range(len(sources)))
         chosen = [
             long_lines.joined([next(in_order) for _ in line], [len(ids) for ids in line], count)
@@ -257,7 +237,3 @@ def _ctranslate2(run: Path, which: Sequence[str], settings: Settings) -> "CTrans
     stored = "float32" if settings.precision == "auto" else settings.precision
     path = ctranslate2.cached(run, which[0], stored)
     return ctranslate2.CTranslate2Translator(path, settings.decoding)
-
-
-def _warn(number: int, text: str) -> None:
-    warn_user(f"line {number}: {text}", stacklevel=3)

@@ -203,11 +203,12 @@ def _translate_all(job: FileJob, loaded: Engine, output: Output) -> None:
     with progress(total, "lines", done=done) as bar:
         for lines in chunks:
             first = output.lines_done + 1
-            found = loaded.search(lines, first, job.json, bar.update, warn)
+            found = loaded.search(lines, first, job.json, warn)
             bests = zip(lines, (best.text for best, *_ in found), strict=True)
             empty += sum(not text and not is_blank(line) for line, text in bests)
             pieces = loaded.tokenizers.target.pieces
             output.write([_row(i, line, pieces, job) for i, line in enumerate(found, first)])
+            bar.update(len(lines))
     if empty:
         since = f" after line {done:,}" if done else ""
         print_line(f"{name}: empty translations of lines that are not empty{since}: {empty:,}.")

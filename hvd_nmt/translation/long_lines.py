@@ -4,7 +4,8 @@ An end of a sentence is a piece that closes with ".", "!", "?" or their like, be
 begins a word.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -52,19 +53,14 @@ def _joined(row: Sequence[Translation], places: Sequence[np.ndarray]) -> Transla
     """One translation of several; `places` has the place in the line of each token of a part."""
     kept = [part.ids != EOS for part in row[:-1]] + [np.ones(len(row[-1].ids), bool)]
 
-    def together(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
-        pairs = zip(arrays, kept, strict=True)
-        known = [array[keep] for array, keep in pairs if array is not None]
-        return np.concatenate(known) if len(known) == len(row) else None
+    def together(arrays: Iterable[Any]) -> np.ndarray:
+        return np.concatenate([array[keep] for array, keep in zip(arrays, kept, strict=True)])
 
-    aligned = [
-        None if part.alignment is None else place[part.alignment]
-        for part, place in zip(row, places, strict=True)
-    ]
-    ids = together([part.ids for part in row])
-    assert ids is not None
-    score = float(sum(part.score for part in row))
-    return Translation(ids, score, together([part.token_scores for part in row]), together(aligned))
+    ids, score = together(part.ids for part in row), float(sum(part.score for part in row))
+    if row[0].alignment is None:
+        return Translation(ids, score)
+    aligned = (place[part.alignment] for part, place in zip(row, places, strict=True))
+    return Translation(ids, score, together(part.token_scores for part in row), together(aligned))
 
 
 def _split_point(ids: np.ndarray, pieces: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""Translations of several systems scored against references: BLEU, chrF2 and TER by sacreBLEU.
+"""Texts, and translations of several systems scored: BLEU, chrF2 and TER by sacreBLEU.
 
 BLEU and chrF2 have a 95 % interval by bootstrap over the sentences, and after the first system a
 p-value of the difference from it: the numbers of the command `sacrebleu`, but where two scores are
@@ -9,18 +9,31 @@ Source: Koehn 2004 (paired bootstrap). The seed is sacreBLEU's, which SACREBLEU_
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import sacrebleu
 from sacrebleu.significance import PairedTest, Result
 
+from hvd_nmt.checkpoints.run_files import data_of_run, load_config
 from hvd_nmt.common.errors import DataError
-from hvd_nmt.translation.texts import Text
+from hvd_nmt.common.progress import print_line, progress
+from hvd_nmt.data import corpus
+from hvd_nmt.data.text import read_lines
+from hvd_nmt.translation.settings import Settings
 
 RESAMPLES = 1_000
 """bootstrap resamples, behind the intervals and behind the paired bootstrap test"""
 SIGNIFICANT = 0.05
 """a p-value below it gets a mark"""
+
+
+class Text(NamedTuple):
+    """Lines of a source, of a reference or of a system's translations."""
+
+    name: str
+    """file, or name of the system"""
+    lines: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -40,6 +53,76 @@ class Comparison:
     """number of references of each sentence"""
     seed: int | None
     """seed of the resampling; None: another each time"""
+
+
+def read(path: Path) -> Text:
+    """The lines of a text file, plain or .gz."""
+    text = Text(str(path), list(read_lines(path)))
+    if not text.lines:
+        raise DataError(f"{path} is empty: it needs one sentence per line.")
+    return text
+
+
+def prepared(run: Path, part: str) -> tuple[Text, Text]:
+    """Source and target text of a part, dev or test, of the data that a run was trained on.
+
+    Raises DataError if the data are not on this machine, are damaged, or have no such part.
+    """
+    directory, manifest = data_of_run(run, load_config(run))
+    data = corpus.load(directory)
+    languages = (manifest.source_language, manifest.target_language)
+    source, target = (
+        Text(str(data.text_path(part, language)), lines)
+        for language, lines in zip(languages, data.text(part), strict=True)
+    )
+    if not source.lines:
+        raise DataError(f"{source.name} is empty: name the text yourself.")
+    return source, target
+
+
+def by_corpus(run: Path, part: str) -> dict[str, range]:
+    """Which lines of `prepared` are of each of several corpora, as "fr (en-fr)"; {} with one."""
+    manifest = data_of_run(run, load_config(run))[1]
+    directions = {each.name: each.direction for each in manifest.corpora}
+    ranges = {name: pairs for name, pairs in manifest.by_corpus(part).items() if pairs}
+    named = {f"{name} ({directions[name]})": pairs for name, pairs in ranges.items()}
+    return named if len(named) > 1 else {}
+
+
+def translated(
+    run: Path, checkpoints: Sequence[str], source: Text, settings: Settings, keep: Path | None
+) -> dict[Path, Text]:
+    """Prefix of each checkpoint -> its translations of a text, under the checkpoint's name.
+
+    They are kept in the folder `keep`, unless it is None. RunError: a checkpoint cannot be used.
+    """
+    # TensorFlow takes seconds to import: not for texts that are scored as they are.
+    from hvd_nmt.checkpoints.find import find
+    from hvd_nmt.translation import engine
+
+    found = {}
+    for prefix, name in _names([find(run, which) for which in checkpoints]).items():
+
+        def warn(number: int, text: str, name: str = name) -> None:
+            print_line(f"{name}: {source.name}, line {number}: {text}")
+
+        loaded = engine.load(run, [str(prefix)], settings)
+        lines = []
+        with progress(len(source.lines), "lines", name) as bar:
+            for line in loaded.stream(source.lines, warn):
+                lines.append(line)
+                bar.update()
+        found[prefix] = Text(name, lines)
+        if keep is not None:
+            text = "".join(line + "\n" for line in lines)
+            (keep / f"{name.replace('/', '_')}.txt").write_bytes(text.encode())
+    return found
+
+
+def _names(prefixes: Sequence[Path]) -> dict[Path, str]:
+    """Each checkpoint with its name: the last part of its prefix, or all where two share it."""
+    short = [prefix.name for prefix in prefixes]
+    return {p: p.name if short.count(p.name) == 1 else str(p) for p in prefixes}
 
 
 def require_equal_lengths(texts: Sequence[Text]) -> None:

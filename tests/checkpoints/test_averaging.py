@@ -15,7 +15,7 @@ from hvd_nmt.checkpoints.find import newest_first, newest_intact
 from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.names import ALL_SUFFIXES, SUFFIXES
 from hvd_nmt.checkpoints.saver import Saver
-from hvd_nmt.checkpoints.state import adam_state, run_state, weights_by_path
+from hvd_nmt.checkpoints.state import adam_state, keyed_variables, run_state, weights_by_path
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.config import ModelConfig
@@ -41,7 +41,7 @@ def make_run(run_dir, steps, model=CONFIG):
     }, keep=9, keep_best=9)  # fmt: skip
     for step in steps:
         chance = np.random.default_rng(step)
-        for variable in weights.variables(state):
+        for _, variable in keyed_variables(state):
             if variable.dtype == tf.float32:
                 variable.assign(chance.normal(size=variable.shape))
         state.step.assign(step)

@@ -96,7 +96,7 @@ def test_every_bit_of_it_is_restored_and_saved(name, precision, tmp_path):
     assert counts[0] == counts[1]
     again = fresh(config, precision)
     weights.restore(again, newest_first(tmp_path)[0])
-    for one, other in zip(weights.variables(state), weights.variables(again), strict=True):
+    for (_, one), (_, other) in zip(*map(keyed_variables, (state, again)), strict=True):
         np.testing.assert_array_equal(one, other)
 
 

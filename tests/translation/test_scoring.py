@@ -11,8 +11,8 @@ import sys
 import pytest
 
 from hvd_nmt.common.errors import DataError
-from hvd_nmt.translation import scoring, texts
-from hvd_nmt.translation.texts import Text
+from hvd_nmt.translation import scoring
+from hvd_nmt.translation.scoring import Text
 
 WORDS = ["der", "Mann", "sieht", "den", "roten", "Hund", "im", "Haus", "singt", ",", "weil", "es"]
 LINES = 60
@@ -128,12 +128,12 @@ def test_the_same_again_is_the_same_and_the_seed_is_sacrebleu_s(monkeypatch):
 def test_files_are_read_and_missing_empty_and_unequal_ones_named(tmp_path):
     packed, empty = tmp_path / "a.gz", tmp_path / "empty"
     packed.write_bytes(gzip.compress("\ufeffein Hund\r\n\nzwei\n".encode()))
-    assert texts.read(packed) == Text(str(packed), ["ein Hund", "", "zwei"])
+    assert scoring.read(packed) == Text(str(packed), ["ein Hund", "", "zwei"])
     empty.touch()
     with pytest.raises(DataError, match=f"{os.fspath(empty)} is empty"):
-        texts.read(empty)
+        scoring.read(empty)
     with pytest.raises(DataError, match="none cannot be read: No such file"):
-        texts.read(tmp_path / "none")
+        scoring.read(tmp_path / "none")
     short = Text("short.de", reference().lines[:-1])
     with pytest.raises(DataError, match=r"reference has 60 lines, but short\.de has 59: line i"):
         scoring.require_equal_lengths([reference(), system("a", 0.3), short])
