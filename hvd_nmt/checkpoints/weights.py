@@ -61,10 +61,7 @@ def load_model(
 
 
 def require_vocabularies(run_dir: Path, manifest: Manifest, name: str) -> None:
-    """See that a run directory has the vocabularies of a checkpoint and no others; else RunError.
-
-    `name` is for errors.
-    """
+    """RunError unless a run directory has just the vocabularies of the checkpoint `name`."""
     wanted, found = manifest.vocabulary_hashes, vocabulary_hashes(run_dir)
     for file, theirs, ours in zip((VOCABULARY, SOURCE_VOCABULARY), wanted, found, strict=True):
         if theirs != ours:

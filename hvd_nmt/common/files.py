@@ -120,9 +120,7 @@ def is_locked(stream: IO[Any]) -> bool:
 def exclusive(path: Path) -> Iterator[None]:
     """Waits until no other process on this host holds `path`, and holds it.
 
-    The lock is that of an empty file `.<name>.lock` beside it, which stays.
-
-    DataError: the parent directory cannot be made or written.
+    The lock is on a file `.<name>.lock` beside it, which stays. DataError: that cannot be written.
     """
     path = followed(path)
     try:

@@ -92,16 +92,19 @@ def by_corpus(run: Path, part: str) -> dict[str, range]:
 def translated(
     run: Path, checkpoints: Sequence[str], source: Text, settings: Settings, keep: Path | None
 ) -> dict[Path, Text]:
-    """Prefix of each checkpoint -> its translations of a text, under the checkpoint's name.
+    """Prefix of each checkpoint -> its translations of a text.
 
-    They are kept in the folder `keep`, unless it is None. RunError: a checkpoint cannot be used.
+    They are kept in the folder `keep`, unless it is None, and are called by the last part of the
+    prefix, or by all of it where two share that. RunError: a checkpoint cannot be used.
     """
     # TensorFlow takes seconds to import: not for texts that are scored as they are.
     from hvd_nmt.checkpoints.find import find
     from hvd_nmt.translation import engine
 
-    found = {}
-    for prefix, name in _names([find(run, which) for which in checkpoints]).items():
+    found, prefixes = {}, [find(run, which) for which in checkpoints]
+    short = [prefix.name for prefix in prefixes]
+    for prefix in prefixes:
+        name = prefix.name if short.count(prefix.name) == 1 else str(prefix)
 
         def warn(number: int, text: str, name: str = name) -> None:
             print_line(f"{name}: {source.name}, line {number}: {text}")
@@ -117,12 +120,6 @@ def translated(
             text = "".join(line + "\n" for line in lines)
             (keep / f"{name.replace('/', '_')}.txt").write_bytes(text.encode())
     return found
-
-
-def _names(prefixes: Sequence[Path]) -> dict[Path, str]:
-    """Each checkpoint with its name: the last part of its prefix, or all where two share it."""
-    short = [prefix.name for prefix in prefixes]
-    return {p: p.name if short.count(p.name) == 1 else str(p) for p in prefixes}
 
 
 def require_equal_lengths(texts: Sequence[Text]) -> None:
