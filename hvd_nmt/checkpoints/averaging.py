@@ -83,16 +83,6 @@ def mean(prefixes: Sequence[Path]) -> Weights:
     return found
 
 
-def moving_average(prefix: Path) -> Weights:
-    """The moving average that a checkpoint holds, under the keys of the weights; {}: none."""
-    value = contents.reader(prefix).get_tensor
-    return {
-        names.WEIGHTS + variable.name.removeprefix(names.AVERAGE): value(variable.name)
-        for variable in contents.read(prefix).variables
-        if variable.group == contents.AVERAGE
-    }
-
-
 def assign(model: Transformer, weights: Weights) -> None:
     """Give a model these weights of another of the same sizes, in place."""
     for path, variable in weights_by_path(model).items():
