@@ -33,12 +33,13 @@ from typing import Annotated
 import tyro
 
 from hvd_nmt.common import signals
-from hvd_nmt.common.errors import ConfigError, outliving_readers, reported
+from hvd_nmt.common.errors import ConfigError, Preempted, outliving_readers, reported
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.diagnosis import checks, hosts, probe
 from hvd_nmt.diagnosis.hosts import Host
 from hvd_nmt.launching import supervision
 from hvd_nmt.launching.preflight import Job
+from hvd_nmt.train import write_report
 
 _TRAIN, _SHORT = "hvd_nmt.train", "train"
 _EXAMPLE = "python -m hvd_nmt.launch -H v100a:2,v100b:2 train --preset base"
@@ -96,8 +97,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         job = _job(options, words)
         if options.dry_run:
             print("\n".join(supervision.dry_run(job)))
-        else:
-            outcome.exit_code = supervision.supervise(job)
+            return 0
+        outcome.exit_code = supervision.supervise(job)
+        stopped = outcome.exit_code in (Preempted.exit_code, supervision.INTERRUPTED)
+        if job.config is not None and job.config.telemetry.report and not stopped:
+            write_report(job.config.run_dir)
     return outcome.exit_code
 
 

@@ -27,8 +27,8 @@ from hvd_nmt.diagnosis.hosts import Answer, Host, is_here
 AGENT = "hvd_nmt.launching.agent"
 SILENCE_S = 360.0
 """after which a host is lost; Gloo gives its peers 300 s"""
-_PING_S, _ALIVE_S = 15, 5.0
-"""of ssh, and between words to an agent"""
+_PING_S = 15
+"""of ssh"""
 _SSH_FAILED = 255
 """ssh's exit code where ssh itself failed, not the command"""
 _END_S = 2.0
@@ -214,15 +214,12 @@ class Links:
         self.timeout_s = timeout_s
         self._hear = hear
         self._links: dict[str, Link] = {}
-        self._closed = threading.Event()
-        threading.Thread(target=self._keep_in_touch, daemon=True).start()
 
     def __enter__(self) -> "Links":
         return self
 
     def __exit__(self, *_: object) -> None:
         """End all agents, and what they started."""
-        self._closed.set()
         for link in self._links.values():
             link.close()
 
@@ -259,13 +256,6 @@ class Links:
             self.drop(host.name)
             return Answer(host, {}, str(error) or f"no answer within {self.timeout_s:g} s")
         return Answer(host, facts, clock_differs_s=abs(message["heard_at_s"] - facts["time_s"]))
-
-    def _keep_in_touch(self) -> None:
-        """In a thread: an agent that hears nothing counts its launcher as lost."""
-        while not self._closed.wait(_ALIVE_S):
-            for link in list(self._links.values()):
-                if link.is_remote:
-                    link.tell("alive", limit_s=SILENCE_S)
 
 
 def _words(name: str, timeout_s: float) -> list[str]:

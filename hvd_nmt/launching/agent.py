@@ -8,11 +8,10 @@ Requests are JSON lines on standard input; those with an id are answered on stan
     clear     end what earlier agents of this launcher have left
     start     start ranks, each with variables of its own
     end       SIGTERM to the ranks if so asked, and after a patience SIGKILL to all that is left
-    alive     the launcher is there, and says so at least every `limit_s`
-    printed   so many characters of output were printed, and as many may follow
+    printed   a piece of output was printed, and another may follow
 
 Unasked it tells what ranks print, how they end, and each second what they do. Without a launcher
-(end of input, or long silence) it asks the ranks to save, kills them after their grace, and ends.
+(end of input) it asks the ranks to save, kills them after their grace, and ends.
 """
 
 import contextlib
@@ -37,7 +36,7 @@ from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.common.version import code_hash
 from hvd_nmt.diagnosis import probe
 from hvd_nmt.diagnosis.link import Channel, Message
-from hvd_nmt.launching.rank_process import Allowance, RankProcess
+from hvd_nmt.launching.rank_process import RankProcess
 from hvd_nmt.records.reached import reached
 from hvd_nmt.telemetry import jsonl
 from hvd_nmt.training import heartbeat
@@ -51,6 +50,9 @@ _LOOKS_AT_TRAINING = 5
 """until spares are started"""
 _ROOM = 2.0
 """times the memory of the ranks, which must be free for spares"""
+_UNPRINTED, _NOBODY_PRINTS = 32, 1 << 20
+"""pieces of output that may be on their way: who reads nothing more stops the ranks, and no
+request; how many more may come when there is nobody to print them"""
 _PR_SET_CHILD_SUBREAPER = 36
 _METRICS = "metrics.jsonl"
 
@@ -61,13 +63,11 @@ class Agent:
 
     def __init__(self, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
         self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._allowance = Allowance()
+        self._room = threading.Semaphore(_UNPRINTED)
         self._start_id = ""
         self._ranks: list[RankProcess] = []
         self._spares: dict[int, RankProcess] = {}
         """for the next start, by the number of the rank"""
-        self._spares_code = ""
-        """hash of the code that they have imported"""
         self._next_ranks: list[tuple[int, list[str], dict[str, str]]] = []
         """of which there are no spares yet"""
         self._looks_at_training = 0
@@ -75,10 +75,8 @@ class Agent:
         """not answered yet"""
         self._kills_s = math.inf
         """when what is left is killed"""
-        self._killed: set[int] = set()
         self._leaves = False
-        self._looked_s = self._heard_s = time.monotonic()
-        self._silence_s = math.inf
+        self._looked_s = time.monotonic()
         self._channel = Channel(incoming, outgoing, self._hear)
 
     def serve(self) -> None:
@@ -102,12 +100,11 @@ class Agent:
         if message is None:
             self._work.put(self._leave)
         elif message["do"] == "printed":
-            self._allowance.give(message["size"])
+            self._room.release()
         else:
             self._work.put(partial(self._do, message))
 
     def _do(self, message: Message) -> None:
-        self._heard_s = time.monotonic()
         match message["do"]:
             case "facts":  # some may take long
                 threading.Thread(
@@ -120,11 +117,9 @@ class Agent:
                 self._reply(message, **self._start(message))
                 for rank in self._ranks:
                     printed = partial(self._tell_output, rank.number)
-                    rank.watch(self._allowance, printed, partial(self._tell_end, rank))
+                    rank.watch(self._room, printed, partial(self._tell_end, rank))
             case "end":
                 self._end(message)
-            case "alive":
-                self._silence_s = message["limit_s"]
 
     def _reply(self, message: Message, **values: Any) -> None:
         self._channel.send({"id": message["id"], **values})
@@ -132,13 +127,12 @@ class Agent:
     def _start(self, message: Message) -> Message:
         self._start_id, self._ranks, self._next_ranks = message["start_id"], [], []
         self._looks_at_training = 0
-        is_their_code = bool(self._spares) and code_hash() == self._spares_code
         words = message["words"]
         for number, own in message["ranks"]:
             variables = {**message["variables"], **own, START_ID: self._start_id}
             try:
-                spare = self._taken_spare(number, words, variables) if is_their_code else None
-                rank = spare or RankProcess(number, words, variables)
+                rank = self._taken_spare(number, words, variables)
+                rank = rank or RankProcess(number, words, variables)
             except OSError as error:
                 passes = error.errno in (errno.EAGAIN, errno.ENOMEM)
                 return {"error": f"{words[0]}: {error.strerror}", "passes": passes}
@@ -157,7 +151,7 @@ class Agent:
     ) -> RankProcess | None:
         """The spare that is this rank, if there is one: it becomes it."""
         spare = self._spares.get(number)
-        if spare is None or (spare.words, spare.variables) != (words, variables) or not spare.lives:
+        if spare is None or spare.program != (words, variables, code_hash()) or not spare.lives:
             return None
         spare.need()
         return self._spares.pop(number)
@@ -171,12 +165,10 @@ class Agent:
         wanted, self._next_ranks = self._next_ranks, []
         with contextlib.suppress(psutil.Error, OSError):  # a rank ends, or nothing can start
             used = sum(psutil.Process(rank.process.pid).memory_info().rss for rank in self._ranks)
-            if psutil.virtual_memory().available < _ROOM * used:
-                return
-            self._spares_code = code_hash()
-            for each in wanted:
-                spare = RankProcess(*each, is_spare=True)
-                self._spares[spare.number] = spare
+            if psutil.virtual_memory().available > _ROOM * used:
+                for each in wanted:
+                    spare = RankProcess(*each, is_spare=True)
+                    self._spares[spare.number] = spare
 
     def _tell_output(self, rank: int, stream: int, text: str) -> None:
         self._channel.send({"tell": "output", "rank": rank, "stream": stream, "text": text})
@@ -189,21 +181,19 @@ class Agent:
         self._work.put(lambda: None)  # to look at once
 
     def _look(self) -> None:
-        """At the ranks and the launcher, and say that this agent is there."""
+        """At the ranks, and say that this agent is there."""
         states = {rank.number: rank.state() for rank in self._ranks if rank.lives}
         self._channel.send({"tell": "states", "start_id": self._start_id, "states": states})
         for rank in self._ranks:
             rank.print_stacks(rank.number in states and states[rank.number]["stuck"])
         if self._next_ranks:
             self._start_spares(states)
-        if time.monotonic() > self._heard_s + self._silence_s:
-            self._leave()
 
     def _leave(self) -> None:
         """The launcher is gone: end the ranks, and then this process."""
-        self._allowance.give(math.inf)
         if not self._leaves:
             self._leaves = True
+            self._room.release(_NOBODY_PRINTS)
             self._end({"patience_s": signals.grace_s(), "asks": True})
 
     def _end(self, message: Message) -> None:
@@ -222,19 +212,16 @@ class Agent:
         for process in left:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-                self._killed.add(process.pid)
         if left and now_s < self._kills_s + _GONE_S:
             return
         for rank in self._ranks:
             rank.join(now_s + _LAST_WORDS_S)  # what they tell is of this start
         for request in self._end_requests:
             if "id" in request:
-                self._reply(
-                    request, killed=len(self._killed), left=len(left),
-                    **_progress(request["run_dir"], self._start_id),
-                )  # fmt: skip
-        self._ranks, self._end_requests = [], []
-        self._kills_s, self._killed = math.inf, set()
+                run_dir = request["run_dir"]
+                found = {} if run_dir is None else _progress(Path(run_dir), self._start_id)
+                self._reply(request, left=len(left), **found)
+        self._ranks, self._end_requests, self._kills_s = [], [], math.inf
 
     def _left(self) -> list[psutil.Process]:
         """What lives of all that ranks have started: it stays below this process, or comes here."""
@@ -260,14 +247,10 @@ def _end_earlier_agents(launch_id: str) -> None:
     psutil.wait_procs(found, _GONE_S)
 
 
-def _progress(run_dir: str | None, start_id: str) -> dict[str, Any]:
-    """How far a start came, where it is one of a run."""
-    if run_dir is None:
-        return {"saved_step": None, "reached": {}}
-    found: dict[str, Any] = {}
-    with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
-        found = reached(jsonl.read(Path(run_dir) / _METRICS), start_id)
-    return {"saved_step": newest_step(Path(run_dir)), "reached": found}
+def _progress(run_dir: Path, start_id: str) -> dict[str, Any]:
+    """How far a start came."""
+    lines = jsonl.read(run_dir / _METRICS, problems=[])
+    return {"saved_step": newest_step(run_dir), "reached": reached(lines, start_id)}
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -103,7 +103,7 @@ def look(job: Job, links: Links, known_step: int = -1, is_restart: bool = False)
             f"The checkpoint of step {saved_step:,} is on none of the hosts that are left without "
             f"{', '.join(out)}: mend that, or copy {job.config.run_dir} to one of them."
         )
-    warnings = [sentence(check) for check in found if check.status == WARN]
+    warnings = [f"warning: {sentence(check)}" for check in found if check.status == WARN]
     return Outlook(hosts, nic, tuple(hindrances), tuple(warnings), out, saved_step)
 
 

@@ -16,11 +16,9 @@ from typing import final
 _STDOUT, _STDERR = 1, 2
 _DELAY_S = 1.0
 """until a line of another rank is shown: rank 0 may say the same"""
-_REMEMBERED = 10_000
-"""lines of rank 0"""
+_REMEMBERED = 1000
+"""lines of rank 0, and of other ranks, of which earlier ones are shown at once"""
 _LONGEST_LINE = 1 << 16
-_MUCH = 1 << 18
-"""characters of other ranks, after which they are shown at once"""
 _TRANSIENT = "\r"
 """ends a line that the next one replaces"""
 _SENTENCE = re.compile(r"hvd_nmt[\w.]*: .+")
@@ -37,15 +35,13 @@ class Output:
         self._names: dict[int, str] = {}
         self._rests: dict[tuple[int, int], str] = {}
         """what came of a line that has not ended, by rank and stream"""
-        self._said: collections.OrderedDict[str, None] = collections.OrderedDict()
-        """by rank 0, the newest last"""
+        self._said: collections.deque[str] = collections.deque(maxlen=_REMEMBERED)
+        """by rank 0"""
         self._late: collections.deque[tuple[float, int, int, str]] = collections.deque()
         """when it came, rank, stream, line"""
-        self._late_size = 0
         self._transient = ""
         self._closed: set[int] = set()
-        self._thread = threading.Thread(target=self._print_all, daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._print_all, daemon=True).start()
 
     def begin(self, hosts: dict[int, str]) -> None:
         """A start: rank -> host; what was said in an earlier one is forgotten."""
@@ -57,12 +53,12 @@ class Output:
 
         self._work.put(forget)
 
-    def hear(self, rank: int, stream: int, text: str, printed: Callable[[int], None]) -> None:
+    def hear(self, rank: int, stream: int, text: str, printed: Callable[[], None]) -> None:
         """Something that a rank printed, any part of lines."""
 
         def show() -> None:
             self._sort(rank, stream, text)
-            printed(len(text))
+            printed()
 
         self._work.put(show)
 
@@ -70,20 +66,18 @@ class Output:
         """A line of the launcher itself, on stderr."""
         self._work.put(partial(self._write, _STDERR, f"hvd_nmt.launch: {text}\n"))
 
-    def flush(self, gives_up: Callable[[], bool] = lambda: False) -> None:
-        """All that was heard until now is printed, also lines that have not ended."""
+    def flush(self, patience_s: float | None = None) -> bool:
+        """Print all that was heard until now, also lines that have not ended; whether it is."""
         done = threading.Event()
         self._work.put(self._finish_lines)
         self._work.put(done.set)
-        while self._thread.is_alive() and not done.wait(0.1) and not gives_up():
-            pass
+        return done.wait(patience_s)
 
     def _print_all(self) -> None:
         while True:
             with contextlib.suppress(queue.Empty):
                 self._work.get(timeout=_DELAY_S / 4)()
-            until_s = time.monotonic() - _DELAY_S
-            self._show_late(until_s if self._late_size < _MUCH else float("inf"))
+            self._show_late(time.monotonic() - _DELAY_S, _REMEMBERED)
 
     def _sort(self, rank: int, stream: int, text: str) -> None:
         """Whole lines of rank 0 at once, of other ranks later; the rest stays."""
@@ -102,23 +96,17 @@ class Output:
         sentences = [line for line in lines if stream == _STDERR and _SENTENCE.match(line)]
         self.sentence = (sentences or [self.sentence])[-1]
         if rank == 0:
-            for line in lines[-_REMEMBERED:]:
-                self._said[line] = None
-                self._said.move_to_end(line)
-            while len(self._said) > _REMEMBERED:
-                self._said.popitem(last=False)
+            self._said.extend(lines)
             self._write(stream, text)
         else:
             now_s = time.monotonic()
             self._late.extend((now_s, rank, stream, line) for line in lines)
-            self._late_size += len(text)
 
-    def _show_late(self, until_s: float) -> None:
-        """Lines of other ranks that came before, unless rank 0 has said them."""
+    def _show_late(self, until_s: float, most: int) -> None:
+        """Lines of other ranks that came before or are too many, unless rank 0 has said them."""
         shown: dict[int, list[str]] = {}
-        while self._late and self._late[0][0] <= until_s:
+        while self._late and (self._late[0][0] <= until_s or len(self._late) > most):
             _, rank, stream, line = self._late.popleft()
-            self._late_size -= len(line) + 1
             if line not in self._said:
                 name = f"rank {rank} ({self._names.get(rank, '?')})"
                 shown.setdefault(stream, []).append(f"{name}: {line}\n")
@@ -132,7 +120,7 @@ class Output:
         if self._transient:
             self._transient = ""
             self._write(_STDOUT, "\n")  # the last one stays
-        self._show_late(float("inf"))
+        self._show_late(time.monotonic(), 0)
 
     def _write(self, stream: int, text: str) -> None:
         """To a file or a terminal, on which a line that is to be replaced stays the last."""

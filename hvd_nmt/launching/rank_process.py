@@ -12,40 +12,19 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import IO, Any, final
 
+import psutil
+
 from hvd_nmt.common.rank_environment import HEARTBEAT, SPARE, START_ID
+from hvd_nmt.common.version import code_hash
 from hvd_nmt.training import heartbeat
 
 _PIPE_BYTES = 1 << 16
-_UNPRINTED = 1 << 20
-"""characters of output that may be on their way"""
 _PR_SET_PDEATHSIG = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _agent = os.getpid()
-
-
-@final
-class Allowance:
-    """How much output may be on its way: who reads nothing more stops the ranks, and no request."""
-
-    def __init__(self) -> None:
-        self._left: float = _UNPRINTED
-        self._changed = threading.Condition()
-
-    def take(self, size: int) -> None:
-        """Wait until there is something left, and use it."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._left > 0)
-            self._left -= size
-
-    def give(self, size: float) -> None:
-        """So much was printed; inf: nobody prints any more, and ranks must not wait for that."""
-        with self._changed:
-            self._left += size
-            self._changed.notify_all()
 
 
 @final
@@ -55,7 +34,9 @@ class RankProcess:
     def __init__(
         self, number: int, words: list[str], variables: dict[str, str], *, is_spare: bool = False
     ) -> None:
-        self.number, self.words, self.variables = number, words, variables
+        self.number = number
+        self.program = words, variables, code_hash()
+        """what it runs: a spare becomes only a rank of the same"""
         self.imports_s = math.inf
         """until it says what it does"""
         self.start_id = variables[START_ID]
@@ -96,16 +77,22 @@ class RankProcess:
         return self.process.poll() is None
 
     def watch(
-        self, allowance: Allowance, printed: Callable[[int, str], None], ended: Callable[[], None]
+        self,
+        room: threading.Semaphore,
+        printed: Callable[[int, str], None],
+        ended: Callable[[], None],
     ) -> None:
-        """Tell in threads what it prints (stream, text), and that it has ended."""
+        """Tell in threads what it prints (stream, text), piece by piece, and that it has ended.
+
+        `room`: pieces that may still be told; where there is none, the rank waits.
+        """
 
         def await_end() -> None:
             self.process.wait()
             ended()
 
         pipes = enumerate((self.process.stdout, self.process.stderr), 1)
-        read = [partial(_read, pipe, allowance, partial(printed, n)) for n, pipe in pipes if pipe]
+        read = [partial(_read, pipe, room, partial(printed, n)) for n, pipe in pipes if pipe]
         work: list[Callable[[], None]] = [*read, await_end]
         self._threads = [threading.Thread(target=each, daemon=True) for each in work]
         for thread in self._threads:
@@ -122,13 +109,16 @@ class RankProcess:
         if not state.section:  # it imports, or is no rank of this package
             until_s = self._began_s + self.imports_s
             state = heartbeat.State(until_s, until_s, self._began_s, False, "")
-        letter = _kernel_state(self.process.pid)
-        deadline_s = state.stopped_deadline_s if letter == "T" else state.deadline_s
+        status = ""  # of the main thread
+        with contextlib.suppress(psutil.Error):  # it is gone
+            status = psutil.Process(self.process.pid).status()
+        is_stopped = status == psutil.STATUS_STOPPED
+        deadline_s = state.stopped_deadline_s if is_stopped else state.deadline_s
         return {
             "section": state.section, "seconds": now_s - state.began_s,
             # A rank may have come out of a collective, and loop before it says so.
-            "waits": state.waits and letter == "S",
-            "stopped": letter == "T", "stuck": now_s > deadline_s,
+            "waits": state.waits and status == psutil.STATUS_SLEEPING,
+            "stopped": is_stopped, "stuck": now_s > deadline_s,
         }  # fmt: skip
 
     def print_stacks(self, is_stuck: bool) -> None:
@@ -146,7 +136,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _read(pipe: IO[bytes], allowance: Allowance, printed: Callable[[str], None]) -> None:
+def _read(pipe: IO[bytes], room: threading.Semaphore, printed: Callable[[str], None]) -> None:
     """Bytes that are no UTF-8 are shown as such."""
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
     is_over = False
@@ -154,15 +144,6 @@ def _read(pipe: IO[bytes], allowance: Allowance, printed: Callable[[str], None])
         data = os.read(pipe.fileno(), _PIPE_BYTES)
         is_over = not data
         if text := decoder.decode(data, final=is_over):
-            allowance.take(len(text))
+            room.acquire()
             printed(text)
     pipe.close()
-
-
-def _kernel_state(pid: int) -> str:
-    """Of the main thread, as ps says it: R runs, S sleeps, T is stopped; "" where it is gone."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return ""
-    return text.rpartition(")")[2].split()[0]  # the name before may hold anything

@@ -1,17 +1,14 @@
 """One start of the ranks: from what agents are told until nothing is left of it."""
 
 import contextlib
-import dataclasses
-import math
 import os
 import queue
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, final
 
 import psutil
@@ -22,12 +19,14 @@ from horovod.runner.http.http_server import RendezvousServer
 from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ClusterError, Preempted
 from hvd_nmt.common.rank_environment import TERMINAL, passed, rank_environment
-from hvd_nmt.common.units import duration
+from hvd_nmt.common.units import count, duration
 from hvd_nmt.diagnosis.hosts import Host
 from hvd_nmt.diagnosis.link import SILENCE_S, Link, LinkError, Links, Message
 from hvd_nmt.launching import culprit, rank_output
 from hvd_nmt.launching.culprit import End, Verdict
+from hvd_nmt.launching.preflight import Job
 from hvd_nmt.launching.rank_output import Output
+from hvd_nmt.training import heartbeat
 
 _NOT_STARTED = 127
 _TICK_S = 1.0
@@ -42,10 +41,11 @@ _FRESH_S, _ANSWER_S = 3.0, 10.0
 """without a word of a host: after which what its ranks do is unknown; after which it is lost where
 ranks have failed"""
 _FLUSH_S = 5.0
+"""for whoever reads what is printed"""
 _GONE_S = 25.0
 """beyond their patience, for the agents to say that nothing is left"""
 
-Events = queue.SimpleQueue[tuple[Link | None, Message | None]]
+Events = queue.SimpleQueue[tuple[Link, Message | None]]
 
 
 @final
@@ -55,8 +55,6 @@ class StopSignals:
     def __init__(self) -> None:
         self.requested = False
         """whether one has come"""
-        self.wake: Callable[[], None] = lambda: None
-        """called when one comes"""
         self._interrupts = 0
         self._interrupting = False
 
@@ -89,25 +87,18 @@ class StopSignals:
         if self._interrupting:
             self._interrupting = False
             raise KeyboardInterrupt
-        self.wake()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a start ended, and what the hosts say after it."""
+    """How a start ended."""
 
     exit_code: int
     sentence: str
     """why, "" where nobody has to know"""
-    killed: dict[str, int] = field(default_factory=dict)
-    """host -> processes that had not ended by themselves, if any"""
-    left: dict[str, int] = field(default_factory=dict)
-    """host -> processes that even SIGKILL did not end in time, if any"""
-    silent: tuple[str, ...] = ()
-    """hosts without an answer"""
-    saved_step: int | None = None
-    """step of the newest complete checkpoint"""
-    reached: dict[str, Any] = field(default_factory=dict)
+    saved_step: int = -1
+    """step of the newest complete checkpoint; -1: none is known of"""
+    reached: dict[str, int] = field(default_factory=dict)
     """see `records.reached`"""
 
 
@@ -115,17 +106,12 @@ class Outcome:
 class Plan:
     """What is started, and on what."""
 
-    words: tuple[str, ...]
+    job: Job
     hosts: tuple[Host, ...]
     nic: str
     start_id: str
-    next_start_id: str = ""
-    """for which there are spares; "": none"""
-    run_dir: str | None = None
-    imports_s: float | None = None
-    """until ranks say what they do; None: they need not"""
-    longest_s: float = math.inf
-    """until what still runs is ended"""
+    next_start_id: str
+    """for which there are spares"""
 
 
 @final
@@ -134,12 +120,10 @@ class Rendezvous:
 
     def __init__(self) -> None:
         self._server = RendezvousServer()
-        self._port: int | None = None
+        self._port = self._server.start()
 
     def variables(self, hosts: Sequence[Host], nic: str) -> dict[str, list[dict[str, str]]]:
         """Host -> the variables of each of its ranks, for a start."""
-        if self._port is None:
-            self._port = self._server.start()
         infos = [HostInfo(host.name, host.slots) for host in hosts]
         slots = get_host_assignments(infos, sum(host.slots for host in hosts))
         self._server.init(slots)
@@ -174,15 +158,11 @@ class Start:
         """host -> why"""
         self._silent: set[str] = set()
         """hosts of which it was said"""
-        stop.wake = partial(events.put, (None, None))
 
     def run(self, rendezvous: Rendezvous) -> Outcome:
         """Start the ranks, and wait until nothing is left of them."""
-        until_s = time.monotonic() + self._plan.longest_s
         verdict = self._begin(rendezvous)
         while verdict is None and len(self._ends) < len(self._hosts) and not self._stop.requested:
-            if time.monotonic() > until_s:
-                break
             self._next(_TICK_S)
             verdict = self._judge()
         asks = verdict is None and self._stop.requested
@@ -191,19 +171,23 @@ class Start:
     def _begin(self, rendezvous: Rendezvous) -> Verdict | None:
         """Have all agents start their ranks."""
         plan, answers = self._plan, dict[str, Future[Message]]()
+        job, config = plan.job, plan.job.config
         ranks = sum(host.slots for host in plan.hosts)
         own, theirs = rank_environment(ranks), passed(os.environ)
         variables = {name: text for name, text in own.items() if theirs.get(name) != text}
         variables |= {"PYTHONUNBUFFERED": "1"}
         variables |= {TERMINAL: "1"} if rank_output.is_terminal() else {}
         variables_of = rendezvous.variables(plan.hosts, plan.nic)
+        tells = config is not None and config.training.stuck_limit_s != 0
         for host in plan.hosts:
             placed = list(enumerate(variables_of[host.name], len(self._hosts)))
             self._hosts |= {rank: host.name for rank, _ in placed}
             link = self._open[host.name] = self._links.to(host)
             answers[host.name] = link.request(
-                "start", words=plan.words, ranks=placed, variables=variables,
-                start_id=plan.start_id, next_start_id=plan.next_start_id, imports_s=plan.imports_s,
+                "start", words=job.words, ranks=placed, variables=variables,
+                start_id=plan.start_id,
+                next_start_id=plan.next_start_id if config and job.restarts_per_hour else "",
+                imports_s=heartbeat.LONGEST_S if tells else None,  # until a rank says what it does
             )  # fmt: skip
         self._shown.begin(self._hosts)
         until_s = time.monotonic() + self._links.timeout_s
@@ -220,12 +204,10 @@ class Start:
 
     def _next(self, timeout_s: float) -> None:
         """Take note of what is told, and keep in touch."""
-        try:
+        with contextlib.suppress(queue.Empty):
             link, message = self._events.get(timeout=timeout_s)
-        except queue.Empty:
-            link, message = None, None
-        if link is not None and self._open.get(link.host.name) is link:
-            self._note(link, message)
+            if self._open.get(link.host.name) is link:
+                self._note(link, message)
         for name, link in self._open.items():
             self._see_silence(name, link, time.monotonic() - link.heard_s)
 
@@ -313,7 +295,7 @@ class Start:
     def _end(self, verdict: Verdict) -> Outcome:
         """Have all agents end what is left; the start is over when they say so."""
         answers = self._ask_to_end(verdict.patience_s, verdict.asks)
-        self._shown.flush(self._gives_up())
+        self._shown.flush(_FLUSH_S)
         own_error = 0 < verdict.exit_code < culprit.OF_A_SIGNAL
         if verdict.sentence and not (own_error and self._shown.sentence):
             self._shown.say(verdict.sentence)
@@ -325,45 +307,38 @@ class Start:
             if self._stop.at_once and not hurried:
                 hurried, until_s = True, time.monotonic() + _GONE_S
                 answers = self._ask_to_end(0.0, asks=False)
-            elif self._stop.requested and not verdict.asks and verdict.patience_s:
-                verdict = dataclasses.replace(verdict, asks=True)
-                answers = self._ask_to_end(verdict.patience_s, asks=True)
             self._next(0.1)
         while not self._events.empty():
             self._next(0.0)
-        self._shown.flush(self._gives_up())
+        self._shown.flush(_FLUSH_S)
         return self._outcome(verdict, {
             name: answer.result() for name, answer in answers.items()
             if answer.done() and answer.exception() is None
         })  # fmt: skip
 
     def _outcome(self, verdict: Verdict, replies: dict[str, Message]) -> Outcome:
+        for name in self._open.keys() - replies.keys():
+            self._links.drop(name)
+        for name, reply in replies.items():
+            if reply["left"]:
+                still = count(reply["left"], "process", "processes")
+                self._shown.say(f"warning: {name}: {still} of the start cannot be killed.")
         code = verdict.exit_code or next((end.exit_code for end in self._ends if end.code), 0)
         if not code and len(self._ends) < len(self._hosts):
             code = (Preempted if self._stop.requested else ClusterError).exit_code
         own = self._shown.sentence if 0 < code < culprit.OF_A_SIGNAL else ""
-        steps = [found["saved_step"] for found in replies.values()]
-        return Outcome(
-            code, own or verdict.sentence,
-            killed={name: found["killed"] for name, found in replies.items() if found["killed"]},
-            left={name: found["left"] for name, found in replies.items() if found["left"]},
-            silent=tuple(name for name in self._open if name not in replies),
-            saved_step=max((step for step in steps if step is not None), default=None),
-            reached=next((found["reached"] for found in replies.values() if found["reached"]), {}),
-        )  # fmt: skip
-
-    def _gives_up(self) -> Callable[[], bool]:
-        """Whether nobody waits any more for whoever reads what is printed."""
-        until_s = time.monotonic() + _FLUSH_S
-        return lambda: self._stop.requested or time.monotonic() > until_s
+        steps = [reply.get("saved_step") for reply in replies.values()]
+        saved_step = max((step for step in steps if step is not None), default=-1)
+        came = [reply["reached"] for reply in replies.values() if reply.get("reached")]
+        return Outcome(code, own or verdict.sentence, saved_step, came[0] if came else {})
 
     def _ask_to_end(self, patience_s: float, asks: bool) -> dict[str, Future[Message]]:
+        config = self._plan.job.config
+        run_dir = None if config is None else os.fspath(config.run_dir)
         return {
-            name: link.request(
-                "end", patience_s=patience_s, asks=asks, run_dir=self._plan.run_dir
-            )
+            name: link.request("end", patience_s=patience_s, asks=asks, run_dir=run_dir)
             for name, link in self._open.items()
-        }  # fmt: skip
+        }
 
 
 def _address(nic: str) -> str:

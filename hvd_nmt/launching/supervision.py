@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import secrets
 import sys
 import time
@@ -21,18 +20,18 @@ from hvd_nmt.launching.preflight import Job, Outlook
 from hvd_nmt.launching.rank_output import Output
 from hvd_nmt.launching.start import Events, Outcome, Plan, Rendezvous, Start, StopSignals
 from hvd_nmt.telemetry.jsonl import JsonlFile
-from hvd_nmt.training import heartbeat
 
-_INTERRUPTED = 130
-_HOUR_S, _REPORT_S = 3600.0, 600.0
-_REPORT = "import pathlib, sys; from hvd_nmt import train; train.write_report(pathlib.Path({!r}))"
+INTERRUPTED = 130
+_HOUR_S = 3600.0
+_TRY_S = 1.0
+"""to print what is left, before it is seen whether somebody wants to wait no longer"""
 
 
 def supervise(job: Job) -> int:
     """Start the ranks until the run is done, or cannot be done; the exit code (`common.errors`).
 
     Raises:
-        ClusterError: something hinders the first start.
+        ClusterError: something hinders the first start, or hosts were missing for too long.
     """
     return _Supervision(job).run()
 
@@ -44,7 +43,9 @@ def dry_run(job: Job) -> list[str]:
         ClusterError: something hinders it.
     """
     with Links(job.timeout_s) as links:
-        outlook = _first_outlook(job, links, _say)
+        outlook = _first_outlook(
+            job, links, lambda text: print(f"hvd_nmt.launch: {text}", file=sys.stderr)
+        )
     ranks = sum(host.slots for host in outlook.hosts)
     lines = [
         f"hosts       {_named(outlook.hosts)}",
@@ -58,10 +59,8 @@ def dry_run(job: Job) -> list[str]:
 
 def _first_outlook(job: Job, links: Links, say: Callable[[str], None]) -> Outlook:
     outlook = preflight.look(job, links)
-    for warning in outlook.warnings:
-        say(f"warning: {warning}")
-    for hindrance in outlook.hindrances[:-1]:
-        say(hindrance)
+    for text in (*outlook.warnings, *outlook.hindrances[:-1]):
+        say(text)
     if outlook.hindrances:
         raise ClusterError(outlook.hindrances[-1])
     return outlook
@@ -73,8 +72,7 @@ class _Supervision:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._run_dir = None if job.config is None else job.config.run_dir
-        self._log = None if self._run_dir is None else self._run_dir / LAUNCHES
+        self._log = None if job.config is None else job.config.run_dir / LAUNCHES
         self._stop = StopSignals()
         self._shown = Output()
         self._events = Events()
@@ -94,28 +92,26 @@ class _Supervision:
             with self._links:
                 return self._run()
         except KeyboardInterrupt:  # between two starts
-            return self._stopped(_INTERRUPTED if self._stop.at_once else Preempted.exit_code)
+            return self._stopped(INTERRUPTED if self._stop.at_once else Preempted.exit_code)
         finally:
-            self._shown.flush(gives_up=lambda: self._stop.requested)
+            while not (self._shown.flush(_TRY_S) or self._stop.requested):
+                pass
 
     def _run(self) -> int:
         while True:
             with self._stop.interrupting():
-                outlook = self._outlook() if self._ends else self._first_outlook()
-            if outlook is None:
-                return self._ends[-1].exit_code
+                outlook = self._outlook()
+            self._saved_step = outlook.saved_step
             self._note_end(self._start(outlook))
             if self._stop.at_once:
-                return self._stopped(_INTERRUPTED)
+                return self._stopped(INTERRUPTED)
             decision = policy.decide(self._ends, self._job.restarts_per_hour, self._stop.requested)
             if not decision.restarts:
-                code = self._finish(decision)
-                self._report(outlook)
-                return code
+                return self._finish(decision)
             self._record("restart", pause_s=decision.pause_s)
-            code = self._ends[-1].exit_code
             self._shown.say(
-                f"ended with code {code}; starts again in {duration(decision.pause_s)}."
+                f"ended with code {decision.exit_code}; starts again in "
+                f"{duration(decision.pause_s)}."
             )
             with self._stop.interrupting():
                 time.sleep(decision.pause_s)
@@ -124,27 +120,26 @@ class _Supervision:
         """In the threads that read what agents tell."""
         if message is not None and message.get("tell") == "output":
             rank, stream, text = (message[name] for name in ("rank", "stream", "text"))
-            self._shown.hear(rank, stream, text, lambda size: link.tell("printed", size=size))
+            self._shown.hear(rank, stream, text, lambda: link.tell("printed"))
         elif message is None or message.get("states") != {}:
             self._events.put((link, message))
 
-    def _first_outlook(self) -> Outlook:
-        outlook = _first_outlook(self._job, self._links, self._shown.say)
-        self._saved_step, self._said = outlook.saved_step, {*outlook.warnings}
-        return outlook
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._shown.say(text)
 
-    def _outlook(self) -> Outlook | None:
-        """What the hosts say, once enough can be used; None: they could not for too long."""
+    def _outlook(self) -> Outlook:
+        """What the hosts say, once enough can be used."""
+        if not self._ends:
+            return _first_outlook(self._job, self._links, self._say_once)
         failures, waited_from_s = 0, time.monotonic()
         while True:
             for host in self._job.hosts:
                 self._links.to(host).tell("clear", launch_id=self._id)
             outlook = preflight.look(self._job, self._links, self._saved_step, is_restart=True)
-            self._note_saved(outlook.saved_step)
             for text in (*outlook.warnings, *outlook.hindrances):
-                if text not in self._said:
-                    self._shown.say(text)
-                    self._said.add(text)
+                self._say_once(text)
             if not outlook.hindrances:
                 return outlook
             failures += 1
@@ -152,53 +147,34 @@ class _Supervision:
             self._record("waiting", why=list(outlook.hindrances), pause_s=pause_s)
             if time.monotonic() - waited_from_s + pause_s > self._job.wait_for_hosts_h * _HOUR_S:
                 why = f"The hosts could not be used for {self._job.wait_for_hosts_h:g} hours."
-                self._finish(Decision(False, self._ends[-1].exit_code, why=why))
-                return None
+                self._record("given up", exit_code=ClusterError.exit_code, why=why)
+                raise ClusterError(why)
             time.sleep(pause_s)
 
     def _start(self, outlook: Outlook) -> Outcome:
-        hosts, nic, job = outlook.hosts, outlook.nic or "", self._job
+        hosts, nic = outlook.hosts, outlook.nic or ""
         if outlook.left_out:
             self._record("left out", why=outlook.left_out)
         for host, why in outlook.left_out.items():
             self._shown.say(f"without {host}: {why}")
             self._links.drop(host)
-        number = len(self._ends) + 1
-        plan = Plan(job.words, hosts, nic, f"{self._id}.{number}")
-        if job.config is not None:
-            plan = dataclasses.replace(
-                plan, run_dir=os.fspath(job.config.run_dir),
-                next_start_id=f"{self._id}.{number + 1}" if job.restarts_per_hour else "",
-                imports_s=None if job.config.training.stuck_limit_s == 0 else heartbeat.LONGEST_S,
-            )  # fmt: skip
+        start_id, next_start_id = (f"{self._id}.{len(self._ends) + n}" for n in (1, 2))
         self._record(
-            "start", start_id=plan.start_id, nic=nic, command=list(job.words),
+            "start", start_id=start_id, nic=nic, command=list(self._job.words),
             hosts={host.name: host.slots for host in hosts},
         )  # fmt: skip
         ranks = count(sum(host.slots for host in hosts), "rank")
         self._shown.say(f"starting {ranks} on {_named(hosts)}, network card {nic}.")
-        return self._run_plan(plan)
-
-    def _run_plan(self, plan: Plan) -> Outcome:
+        plan = Plan(self._job, hosts, nic, start_id, next_start_id)
         start = Start(plan, self._links, self._events, self._shown, self._stop)
         return start.run(self._rendezvous)
 
     def _note_end(self, outcome: Outcome) -> None:
         event = dataclasses.asdict(outcome)
         self._record("end", **event.pop("reached"), **event)
-        self._ends.append(End(outcome.exit_code, False, time.monotonic()))
-        self._note_saved(outcome.saved_step)
-        for host, number in outcome.left.items():
-            still = count(number, "process", "processes")
-            self._shown.say(f"warning: {host}: {still} of the start cannot be killed.")
-        for host in outcome.silent:
-            self._links.drop(host)
-
-    def _note_saved(self, step: int | None) -> None:
-        """Of the newest checkpoint; a host may say later than the end what the start had saved."""
-        if step is not None and step > self._saved_step:
-            self._saved_step = step
-            self._ends[-1] = dataclasses.replace(self._ends[-1], progressed=True)
+        progressed = outcome.saved_step > self._saved_step
+        self._ends.append(End(outcome.exit_code, progressed, time.monotonic()))
+        self._saved_step = max(self._saved_step, outcome.saved_step)
 
     def _finish(self, decision: Decision) -> int:
         """Nothing is started any more."""
@@ -210,20 +186,6 @@ class _Supervision:
             self._shown.say(decision.why)
         return decision.exit_code
 
-    def _report(self, outlook: Outlook) -> None:
-        """Have the host of rank 0 write it: it has the records."""
-        config = self._job.config
-        if config is not None and config.telemetry.report and not self._stop.requested:
-            words = ("python", "-c", _REPORT.format(os.fspath(config.run_dir)))
-            host = Host(outlook.hosts[0].name, 1)
-            self._shown.say("writing the report ...")
-            plan = Plan(
-                words, (host,), outlook.nic or "", f"{self._id}.report", longest_s=_REPORT_S
-            )
-            if self._run_plan(plan).exit_code:
-                program = f"python -m hvd_nmt.report {config.run_dir}"
-                self._shown.say(f"there is no report; this writes it: {program}")
-
     def _stopped(self, code: int) -> int:
         self._record("stopped", exit_code=code)
         saved = "; there is no checkpoint yet" if self._ends else " before the ranks were started"
@@ -233,7 +195,7 @@ class _Supervision:
         return code
 
     def _record(self, kind: str, **values: Any) -> None:
-        """A line of `launch.jsonl`, which `records.launches` reads. A failed write stops no run."""
+        """A line of `launch.jsonl`, which `records.read` reads. A failed write stops no run."""
         if self._log is None:
             return
         try:
@@ -250,7 +212,3 @@ class _Supervision:
 def _named(hosts: Sequence[Host]) -> str:
     """Hosts and slots, as for -H."""
     return ",".join(f"{host.name}:{host.slots}" for host in hosts)
-
-
-def _say(text: str) -> None:
-    print(f"hvd_nmt.launch: {text}", file=sys.stderr, flush=True)

@@ -107,7 +107,6 @@ def test_what_happened_is_recorded(stopped):
     codes = [event["exit_code"] for event in (first_end, end_of_first, last, finished)]
     assert codes == [75, 75, 0, 0]
     assert (last["resumed_step"], last["step"], last["saved_step"]) == (saved, steps, steps)
-    assert first_end["killed"] == last["killed"] == {}  # nobody had to be
 
 
 def test_a_secret_of_the_environment_is_nowhere(stopped):
@@ -234,7 +233,7 @@ def test_a_stuck_rank_is_named_and_killed_and_the_run_goes_on(faulty):
     assert "in after_step" in done.stderr  # its stack
     assert "rank 0 on" not in done.stderr
     (end, *_) = (event for event in events(run_dir) if event["kind"] == "end")
-    assert (end["step"], end["killed"]) == (STUCK_STEP, {"localhost": 2})
+    assert end["step"] == STUCK_STEP
 
 
 @pytest.mark.long

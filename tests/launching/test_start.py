@@ -8,6 +8,7 @@ import pytest
 from hvd_nmt.diagnosis.hosts import Host
 from hvd_nmt.diagnosis.link import Links
 from hvd_nmt.launching import start
+from hvd_nmt.launching.preflight import Job
 from hvd_nmt.launching.rank_output import Output
 from hvd_nmt.launching.start import Events, Plan, Start, StopSignals
 from hvd_nmt.training import heartbeat
@@ -20,7 +21,7 @@ def silent(monkeypatch):
     """A start whose host b has told before its silence that its rank is in Python."""
     for name, seconds in {"_SETTLE_S": 0.1, "_SETTLE_STUCK_S": 0.1, "_ANSWER_S": 2.0}.items():
         monkeypatch.setattr(start, name, seconds)
-    events, plan = Events(), Plan((), HOSTS, "", "1")
+    events, plan = Events(), Plan(Job((), None, HOSTS, 2, 2), HOSTS, "", "1", "2")
     start_ = Start(plan, Links(1.0), events, Output(), StopSignals())
     start_._hosts = {0: "a", 1: "b"}
     state = {"section": heartbeat.STEP, "seconds": 9.0, "waits": False, "stopped": False}

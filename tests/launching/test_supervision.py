@@ -1,11 +1,13 @@
-"""What the launcher takes for progress, with hosts that answer late."""
+"""What the launcher takes for progress, and when it no longer waits."""
 
 import os
 import signal
+from unittest.mock import Mock
 
 import pytest
 
 from hvd_nmt.common import signals
+from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.config import Config
 from hvd_nmt.diagnosis.hosts import Host
 from hvd_nmt.diagnosis.link import Links
@@ -17,36 +19,23 @@ from launched import events
 HOST = Host("gpu", 2)
 
 
-class Again:
-    """A host that answers again."""
-
-    def tell(self, *_, **__):
-        pass
-
-
 @pytest.fixture
 def supervised(tmp_path, monkeypatch):
-    """A function: the launcher's code where starts end so, and hosts tell of these steps."""
+    """A function: the launcher's code where starts end so, with these steps saved."""
 
-    def run(codes, told_at_end, told_later, pause=lambda seconds: None):
-        steps = iter(told_later)
-        ended, told = iter(codes), iter(told_at_end)
+    def run(codes, steps, pause=lambda seconds: None, hindrances=()):
+        ends = iter([Outcome(code, "", step) for code, step in zip(codes, steps, strict=True)])
 
-        def look(*_, is_restart=False):
-            return Outlook((HOST,), "lo", (), (), {}, next(steps) if is_restart else -1)
-
-        def start(start, _):
-            if start._plan.run_dir is None:  # the report
-                return Outcome(0, "")
-            step = next(told)
-            silent = ("gpu",) if step is None else ()
-            return Outcome(next(ended), "", silent=silent, saved_step=step)
+        def look(job, links, known_step=-1, is_restart=False):
+            hinders = hindrances if is_restart else ()
+            return Outlook((HOST,), "lo", hinders, (), {}, known_step)
 
         monkeypatch.setattr(preflight, "look", look)
-        monkeypatch.setattr(Start, "run", start)
-        monkeypatch.setattr(Links, "to", lambda links, host: Again())
+        monkeypatch.setattr(Start, "run", lambda *_: next(ends))
+        monkeypatch.setattr(Links, "to", Mock())
         monkeypatch.setattr(supervision.time, "sleep", pause)
-        job = Job(("python",), Config(run_dir=tmp_path), (HOST,), 2, 2, restarts_per_hour=100)
+        config = Config(run_dir=tmp_path)
+        job = Job(("python",), config, (HOST,), 2, 2, wait_for_hosts_h=0.0, restarts_per_hour=100)
         with signals.restored():
             return supervision.supervise(job)
 
@@ -54,16 +43,18 @@ def supervised(tmp_path, monkeypatch):
 
 
 def test_starts_without_a_new_checkpoint_end_it(supervised):
-    assert supervised([137] * 5, [-1] * 5, [-1] * 4) == 137
-
-
-def test_a_checkpoint_that_is_heard_of_later_counts(supervised):
-    """The host is silent after each end, and asked again before the next start."""
-    silent = [None, 0] * 6
-    assert supervised([137] * 6 + [0], [*silent, 60], [10, 20, 30, 40, 50, 60]) == 0
+    assert supervised([137] * 5, [-1] * 5) == 137
+    assert supervised([137] * 7, [-1, 10, 10, 10, 10, 10, 10]) == 137
+    assert supervised([137] * 6 + [0], [10, 10, 20, -1, 20, 30, 60]) == 0
 
 
 def test_a_signal_between_two_starts_ends_the_launcher(supervised, tmp_path):
     """Whose pause may be of an hour."""
-    assert supervised([137], [5], [], lambda seconds: os.kill(os.getpid(), signal.SIGTERM)) == 75
+    assert supervised([137], [5], lambda seconds: os.kill(os.getpid(), signal.SIGTERM)) == 75
     assert [event["kind"] for event in events(tmp_path)] == ["start", "end", "restart", "stopped"]
+
+
+def test_hosts_are_waited_for_so_long_and_no_longer(supervised, tmp_path):
+    with pytest.raises(ClusterError, match="could not be used for 0 hours"):
+        supervised([137], [5], hindrances=("b: ssh: gone.",))
+    assert [event["kind"] for event in events(tmp_path)][-2:] == ["waiting", "given up"]
