@@ -35,6 +35,7 @@ import tyro
 from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ConfigError, Preempted, outliving_readers, reported
 from hvd_nmt.config import Config, command_line
+from hvd_nmt.config.schema import NaturalFloat, NaturalInt, PositiveFloat, require_limits
 from hvd_nmt.diagnosis import checks, hosts, probe
 from hvd_nmt.diagnosis.hosts import Host
 from hvd_nmt.launching import supervision
@@ -54,28 +55,25 @@ class Options:
     GPU, or one"""
     hostfile: Path | None = None
     """file with lines NAME slots=RANKS, in place of -H"""
-    num_proc: Annotated[int, tyro.conf.arg(aliases=["-np"])] = 0
+    num_proc: Annotated[NaturalInt, tyro.conf.arg(aliases=["-np"])] = 0
     """ranks; 0: as many as there are slots"""
     nic: str = ""
     """network card between the hosts, of the same name on each; nothing: the one that leads from
     each to the others"""
-    min_ranks: int = 0
+    min_ranks: NaturalInt = 0
     """hosts that cannot be used are left out while the others have so many slots, and are taken in
     again by a later start; 0: all ranks, so no host may be missing"""
-    restarts_per_hour: int = 10
+    restarts_per_hour: NaturalInt = 10
     """within any hour; the pause before the next one is as long as that takes. 0: no restart"""
-    wait_for_hosts_h: float = 24.0
+    wait_for_hosts_h: NaturalFloat = 24.0
     """hours to wait, at most and each time, for what hinders a restart"""
-    timeout_s: float = 30.0
+    timeout_s: PositiveFloat = 30.0
     """seconds that each host has to answer"""
     dry_run: bool = False
     """ask the hosts and say what would be started where, without starting it"""
 
     def __post_init__(self) -> None:
-        if min(self.num_proc, self.min_ranks, self.restarts_per_hour) < 0:
-            raise ConfigError("-np, --min-ranks and --restarts-per-hour must not be negative.")
-        if self.timeout_s <= 0 or self.wait_for_hosts_h < 0:
-            raise ConfigError("--timeout-s must be above 0, --wait-for-hosts-h not below.")
+        require_limits(self)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -30,15 +30,10 @@ _MUST_BE_EQUAL = {
     "data hash": "copy the data from one host to the others (rsync -a), whole",
 }
 """name -> remedy where it differs"""
-_SSH_REMEDIES = {
-    "permission denied": "give it your key: ssh-copy-id {host}",
-    "host key verification": "accept its key once, by hand: ssh {host}",
-    "resolve": "add {host} to /etc/hosts of every host, or to the name server",
-    "refused": "start sshd on {host}",
-}
 _SSH_REMEDY = (
-    "see that {host} is on and ssh -v {host} gets through; that checkout and .venv are there under "
-    "the same path as here; that name server, file systems and GPU driver answer there"
+    "see that {host} is on, known to /etc/hosts or the name server, and that ssh {host} gets there "
+    "without a question (ssh-copy-id {host}); that checkout and .venv are there under the same "
+    "path as here; that name server, file systems and GPU driver answer there"
 )
 
 
@@ -121,8 +116,7 @@ def reached(answer: Answer) -> Check:
     host, error = answer.host.name, answer.error
     if error is None:
         return Check("ssh", host, OK, "answers")
-    signs = (text for sign, text in _SSH_REMEDIES.items() if sign in error.lower())
-    return Check("ssh", host, FAIL, error, next(signs, _SSH_REMEDY).format(host=host))
+    return Check("ssh", host, FAIL, error, _SSH_REMEDY.format(host=host))
 
 
 def table(checks: Sequence[Check]) -> str:

@@ -27,10 +27,6 @@ from hvd_nmt.diagnosis.hosts import Answer, Host, is_here
 AGENT = "hvd_nmt.launching.agent"
 SILENCE_S = 360.0
 """after which a host is lost; Gloo gives its peers 300 s"""
-_PING_S = 15
-"""of ssh"""
-_SSH_FAILED = 255
-"""ssh's exit code where ssh itself failed, not the command"""
 _END_S = 2.0
 # Reads one line with its environment and no byte more, and becomes the agent.
 _BECOME_AGENT = (
@@ -98,10 +94,6 @@ class Channel:
             self._outgoing.close()
 
 
-class LinkError(Exception):
-    """No answer, and why."""
-
-
 class Link:
     """An agent on a host, from now until `close`; ssh has `timeout_s` to connect.
 
@@ -142,7 +134,7 @@ class Link:
         self._channel.send({"do": do, **values})
 
     def request(self, do: str, **values: Any) -> Future[Message]:
-        """Ask without waiting; the answer, or a LinkError."""
+        """Ask without waiting; the answer, or a ConnectionError that says why there is none."""
         answer: Future[Message] = Future()
         number = next(self._numbers)
         self._unanswered[number] = answer
@@ -178,11 +170,9 @@ class Link:
             return
         self._errors.seek(0)
         said = self._errors.read().decode(errors="backslashreplace").strip().splitlines()
-        of_ssh = self.is_remote and (code < 0 or code == _SSH_FAILED)
         how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with code {code}"
-        self.why_ended = f"its {'ssh' if of_ssh else 'agent'} {how}"
-        if said and code > 0:
-            self.why_ended = said[-1].strip()
+        who = "ssh" if self.is_remote and code < 0 else "agent"
+        self.why_ended = said[-1].strip() if said and code > 0 else f"its {who} {how}"
 
     def _receive(self, message: Message | None) -> None:
         self.heard_s = time.monotonic()
@@ -201,7 +191,7 @@ class Link:
         while self._unanswered:
             with contextlib.suppress(KeyError):  # another thread does the same
                 _, answer = self._unanswered.popitem()
-                answer.set_exception(LinkError(self.why_ended))
+                answer.set_exception(ConnectionError(self.why_ended))
 
 
 class Links:
@@ -251,8 +241,8 @@ class Links:
             message = reply.result(max(0.0, until_s - time.monotonic()))
             facts = message["facts"]
             if "error" in facts:
-                raise LinkError(facts["error"])
-        except (LinkError, TimeoutError) as error:
+                raise ConnectionError(facts["error"])
+        except (ConnectionError, TimeoutError) as error:
             self.drop(host.name)
             return Answer(host, {}, str(error) or f"no answer within {self.timeout_s:g} s")
         return Answer(host, facts, clock_differs_s=abs(message["heard_at_s"] - facts["time_s"]))
@@ -264,7 +254,6 @@ def _words(name: str, timeout_s: float) -> list[str]:
     return [
         "ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, int(timeout_s // 2))}",
         "-o", "ConnectionAttempts=1", "-o", "ControlPath=none",
-        "-o", f"ServerAliveInterval={_PING_S}",
-        "-o", f"ServerAliveCountMax={int(SILENCE_S / _PING_S)}",
+        "-o", "ServerAliveInterval=15", "-o", f"ServerAliveCountMax={int(SILENCE_S / 15)}",
         name, f"cd {shlex.quote(os.getcwd())} && exec {program}",
     ]  # fmt: skip

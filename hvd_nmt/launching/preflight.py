@@ -4,7 +4,6 @@ import dataclasses
 import socket
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import psutil
 
@@ -20,8 +19,6 @@ _OF_ANY_COMMAND = (
     "ssh", "names", "clock", "versions", "code of hvd_nmt", "Horovod", "GPUs", _NETWORK,
 )  # fmt: skip
 """checks of `doctor` that have nothing to do with a run of hvd_nmt.train"""
-_OF_THE_RUN = ("run directory",)
-"""checks that fail because of the run, which would be no better without that host"""
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ def look(job: Job, links: Links, known_step: int = -1, is_restart: bool = False)
     hosts, nic, found = _judged(job, asked, out)
     failed = {
         check.host: sentence(check) for check in found
-        if check.status == FAIL and check.host and check.name not in _OF_THE_RUN
+        if check.status == FAIL and check.host and check.name != "run directory"  # the run's fault
     }  # fmt: skip
     if failed and is_restart:
         out |= failed
@@ -150,19 +147,17 @@ def _card(answers: Sequence[Answer], given: str) -> str | None:
 
 def _card_checks(answers: Sequence[Answer], nic: str | None) -> list[Check]:
     """The card must be there on every host, and here, where all ranks meet at first."""
-    cards_of: dict[str, dict[str, Any]] = {
-        answer.host.name: {
-            name: fact["is_up"] for name, fact in answer.facts.get("nics", {}).items()
-        }
+    cards_of = {
+        answer.host.name: [name for name, card in answer.facts["nics"].items() if card["is_up"]]
         for answer in answers
     }
-    own = {name: state.isup for name, state in psutil.net_if_stats().items()}
+    own = [name for name, state in psutil.net_if_stats().items() if state.isup]
     cards_of.setdefault(socket.gethostname(), own)
     remedy = "name one that all hosts have with --nic, this one included, or rename the cards alike"
     return [
         Check(_NETWORK, host, FAIL, f"no card {nic or 'that leads there'} that is up among "
               f"{', '.join(sorted(cards))}", remedy)
-        for host, cards in cards_of.items() if cards and not cards.get(nic or "")
+        for host, cards in cards_of.items() if cards and nic not in cards
     ]  # fmt: skip
 
 

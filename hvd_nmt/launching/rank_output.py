@@ -6,7 +6,6 @@ import os
 import queue
 import re
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -151,6 +150,4 @@ class Output:
 
 def is_terminal() -> bool:
     """Whether somebody sees lines that replace each other."""
-    with contextlib.suppress(ValueError, AttributeError):
-        return sys.stdout.isatty()
-    return False
+    return os.isatty(_STDOUT)

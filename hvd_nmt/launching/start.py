@@ -18,14 +18,14 @@ from horovod.runner.http.http_server import RendezvousServer
 
 from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ClusterError, Preempted
-from hvd_nmt.common.rank_environment import TERMINAL, passed, rank_environment
+from hvd_nmt.common.rank_environment import TERMINAL, rank_environment
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.diagnosis.hosts import Host
-from hvd_nmt.diagnosis.link import SILENCE_S, Link, LinkError, Links, Message
-from hvd_nmt.launching import culprit, rank_output
+from hvd_nmt.diagnosis.link import SILENCE_S, Link, Links, Message
+from hvd_nmt.launching import culprit
 from hvd_nmt.launching.culprit import End, Verdict
 from hvd_nmt.launching.preflight import Job
-from hvd_nmt.launching.rank_output import Output
+from hvd_nmt.launching.rank_output import Output, is_terminal
 from hvd_nmt.training import heartbeat
 
 _NOT_STARTED = 127
@@ -173,10 +173,10 @@ class Start:
         plan, answers = self._plan, dict[str, Future[Message]]()
         job, config = plan.job, plan.job.config
         ranks = sum(host.slots for host in plan.hosts)
-        own, theirs = rank_environment(ranks), passed(os.environ)
-        variables = {name: text for name, text in own.items() if theirs.get(name) != text}
-        variables |= {"PYTHONUNBUFFERED": "1"}
-        variables |= {TERMINAL: "1"} if rank_output.is_terminal() else {}
+        variables = {"PYTHONUNBUFFERED": "1"} | ({TERMINAL: "1"} if is_terminal() else {})
+        for name, text in rank_environment(ranks).items():
+            if os.environ.get(name) != text:  # else the agent has it
+                variables[name] = text
         variables_of = rendezvous.variables(plan.hosts, plan.nic)
         tells = config is not None and config.training.stuck_limit_s != 0
         for host in plan.hosts:
@@ -194,7 +194,7 @@ class Start:
         for name, answer in answers.items():
             try:
                 reply = answer.result(max(0.0, until_s - time.monotonic()))
-            except (LinkError, TimeoutError) as error:
+            except (ConnectionError, TimeoutError) as error:
                 self._lost_hosts[name] = str(error) or "its agent does not answer"
                 continue
             if "error" in reply:

@@ -94,9 +94,6 @@ MISSING = {"error": "data/wmt does not exist: make one", "exists": False}
 ROOM = {"free_bytes": 3 * GB}
 RUNS = {
     "ssh: the key is unknown": unreached("root@v100b: Permission denied (publickey)."),
-    "ssh: the name is unknown":
-        unreached("ssh: Could not resolve hostname v100b: Name or service not known"),
-    "ssh: nobody listens": unreached("ssh: connect to host v100b port 22: Connection refused"),
     "ssh: no answer": unreached("no answer within 20 s"),
     "no checkout there": unreached("sh: 1: cd: can't cd to /home/me/nmt"),
     "a file system that hangs": unreached("run_dir: no answer within 14 s"),
