@@ -1,8 +1,6 @@
 """What travels between the hosts of a run: bytes predicted and counted, and the step they make."""
 
 import itertools
-import math
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -158,20 +156,13 @@ def main_interface(host: HostSamples) -> str | None:
 
 def rates(run: Run) -> list[tuple[Interval, float]]:
     """Settled intervals with the rate at which a host sent meanwhile: MB/s, mean of hosts."""
-    found, series = [], [rates for host in run.telemetry if (rates := _sent_rates(host))]
+    found, cards = [], [(host, main_interface(host)) for host in run.telemetry]
     for interval in settled(run.intervals):
-        begin_s, end_s = interval.span_s or (math.inf, -math.inf)
-        inside = [
-            rates[bisect_left(rates, (begin_s,)) : bisect_right(rates, (end_s, math.inf))]
-            for rates in series
-        ]
-        if means := [fmean(rate for _, rate in part) for part in inside if part]:
+        means = []
+        for host, card in cards:
+            nics = [sample.get("nics", {}).get(card, {}) for sample in host.during(interval)]
+            sent = [nic["sent_MB_per_s"] for nic in nics if nic.get("sent_MB_per_s") is not None]
+            means += [fmean(sent)] if sent else []
+        if means:
             found.append((interval, fmean(means)))
     return found
-
-
-def _sent_rates(host: HostSamples) -> list[tuple[float, float]]:
-    name = main_interface(host)
-    readings = ((s["time_s"], s.get("nics", {}).get(name, {})) for s in host.samples)
-    rates = ((time_s, nic.get("sent_MB_per_s")) for time_s, nic in readings)
-    return [(time_s, rate) for time_s, rate in rates if rate is not None]

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -137,7 +136,7 @@ def gpu_use(run: Run) -> tuple[GpuUse, ...]:
     """Each GPU of each host, in the hosts' order; empty without GPU samples."""
     found: list[GpuUse] = []
     for host in run.telemetry:
-        working = _in_steps(run, host.samples)
+        working = [sample for interval in run.intervals for sample in host.during(interval)]
         indices = sorted({gpu["index"] for s in host.samples for gpu in s.get("gpus", [])})
         found += [_use(host, index, working) for index in indices]
     return tuple(found)
@@ -192,16 +191,8 @@ def _gpu(line: Sample, index: int) -> Sample:
 
 def cpu_percent(run: Run) -> float | None:
     """Mean CPU use of all hosts while steps ran; None if unknown."""
-    inside = (sample for host in run.telemetry for sample in _in_steps(run, host.samples))
-    return _known_mean(sample.get("cpu_percent") for sample in inside)
-
-
-def _in_steps(run: Run, samples: Sequence[Sample]) -> list[Sample]:
-    """The samples taken while training steps ran: not at the start, not in an evaluation."""
-    spans = [i.span_s for i in run.intervals if i.span_s]
-    ends_s = [end_s for _, end_s in spans]
-    after = ((sample, bisect_left(ends_s, sample["time_s"])) for sample in samples)
-    return [s for s, n in after if n < len(spans) and spans[n][0] <= s["time_s"]]
+    inside = (host.during(interval) for host in run.telemetry for interval in run.intervals)
+    return _known_mean(sample.get("cpu_percent") for samples in inside for sample in samples)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,9 @@ What a source does not tell is None or empty, and every answer must live with th
 """
 
 import itertools
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +130,12 @@ class HostSamples:
         """Neighbouring samples between which the sampler was not started anew."""
         pairs = itertools.pairwise(self.samples)
         return [pair for pair in pairs if pair[0].get("start") == pair[1].get("start")]
+
+    def during(self, interval: Interval) -> list[Sample]:
+        """The samples that were taken while the steps of an interval ran."""
+        begin_s, end_s = interval.span_s or (0.0, 0.0)
+        first = bisect_left(self.samples, begin_s, key=itemgetter("time_s"))
+        return self.samples[first : bisect_right(self.samples, end_s, key=itemgetter("time_s"))]
 
 
 @dataclass(frozen=True)
