@@ -61,8 +61,11 @@ def decoding_of(run_dir: Path, decoding: Decoding) -> Decoding:
     if decoding.normalization != "auto":
         return decoding
     path = run_dir / IMPORTED
-    record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return dataclasses.replace(decoding, normalization=record.get(NORMALIZATION, "gnmt"))
+    try:
+        record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return dataclasses.replace(decoding, normalization=record.get(NORMALIZATION, "gnmt"))
+    except (OSError, ValueError, AttributeError) as error:
+        raise RunError(f"{path} cannot be read: {error}.") from None
 
 
 def vocabularies(run_dir: Path) -> tuple[Path, Path]:
@@ -89,7 +92,11 @@ def data_of_run(run_dir: Path, config: Config) -> tuple[Path, corpus.Manifest]:
 
     Raises DataError if the data are not on this machine, or others are in their place.
     """
-    directory = _data_directory(run_dir, config)
+    directory = config.data.directory
+    here, name = run_dir.resolve().parts, config.run_dir.parts
+    if here[-len(name) :] == name and not config.run_dir.is_absolute():
+        there = Path(*here[: -len(name)], directory)
+        directory = there if (there / corpus.MANIFEST).exists() else directory
     try:
         manifest = corpus.read_manifest(directory)
     except DataError:
@@ -104,12 +111,3 @@ def data_of_run(run_dir: Path, config: Config) -> tuple[Path, corpus.Manifest]:
             "data it was trained on."
         )
     return directory, manifest
-
-
-def _data_directory(run_dir: Path, config: Config) -> Path:
-    here, name = run_dir.resolve().parts, config.run_dir.parts
-    if here[-len(name) :] == name and not config.run_dir.is_absolute():
-        there = Path(*here[: -len(name)], config.data.directory)
-        if (there / corpus.MANIFEST).exists():
-            return there
-    return config.data.directory

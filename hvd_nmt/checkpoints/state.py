@@ -82,10 +82,7 @@ def weights_to_train(model: Transformer, freeze: str) -> dict[str, tf.Variable]:
 def keyed_variables(
     root: tf.train.Checkpoint | Transformer,
 ) -> Iterator[tuple[str, tf.Variable]]:
-    """Each variable that a checkpoint of this saves, with its key: the shortest path to it.
-
-    The order is the same on all ranks.
-    """
+    """The variables that this saves, with their keys, the shortest paths; equal on all ranks."""
     view = tf.train.TrackableView(root)
     waiting: collections.deque[tuple[str, object]] = collections.deque([("", root)])
     seen = {id(root)}
