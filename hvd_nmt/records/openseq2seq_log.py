@@ -1,9 +1,7 @@
 """The log of an OpenSeq2Seq run (`nohup.out`) as a `Run`, with its TensorBoard events if at hand.
 
-What the numbers are: the training loss is that of rank 0's last batch, not a mean; a time per step
-is the mean since the line before and holds the evaluations in between; "BLUE" is teacher-forced
-arg-max BLEU over pieces, kept as `pseudo_bleu`; losses are smoothed cross-entropy minus the entropy
-of the smoothed label. A learning rate at global step N is that of the N-th update.
+The training loss is that of rank 0's last batch, smoothed cross-entropy minus the entropy of the
+smoothed label; a time per step is the mean since the line before, evaluations in between included.
 
 Source: NVIDIA/OpenSeq2Seq, open_seq2seq/utils/hooks.py, funcs.py and models/model.py.
 """

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from hvd_nmt.model.tokenizer import Tokenizer, Tokenizers
     from hvd_nmt.model.transformer import Transformer
 
-END = "(end)"
-"""how the end of a sentence is shown"""
-
 
 def figures(*drawn: str) -> HTML:
     """Figures of `reporting.plots`; a sentence where the run has no data for them."""
@@ -116,4 +113,4 @@ def cross_attention(
 
 def _pieces(tokenizer: "Tokenizer", ids_T: np.ndarray) -> list[str]:
     texts = zip(ids_T, tokenizer.decode([[number] for number in ids_T]), strict=True)
-    return [END if number == EOS else text or "_" for number, text in texts]
+    return ["(end)" if number == EOS else text or "_" for number, text in texts]

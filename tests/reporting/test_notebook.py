@@ -42,7 +42,7 @@ def test_attention_has_a_weight_for_each_pair_of_pieces_layer_by_layer(toy_data:
     lengths = [len(ids) for ids in tokenizers.target.encode([SOURCE, TARGET])]
     assert [len(source), len(target)] == lengths
     assert first.shape == second.shape == (2, *reversed(lengths))
-    assert source[-1] == target[-1] == notebook.END
+    assert source[-1] == target[-1] == "(end)"
     assert "".join(source[:-1]).replace("_", "") == SOURCE.replace(" ", "")
     np.testing.assert_allclose(first.sum(-1), 1, rtol=1e-5)
     np.testing.assert_allclose(second, 1 / lengths[0], rtol=1e-5)
