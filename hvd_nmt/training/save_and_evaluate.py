@@ -54,7 +54,6 @@ class SaveAndEvaluate(StepCallback):
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Tell the others with the next step's all-reduce."""
-        self.stop_request.begin_step()
         if self.stop_request.requested:
             self.model.stop_requested.assign(1.0)
         if self._is_first and self.early_end.is_out_of_time():
@@ -62,7 +61,6 @@ class SaveAndEvaluate(StepCallback):
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Decide, alike on all ranks; raises Preempted, once saved, if a rank was asked to stop."""
-        self.stop_request.end_step()
         ends = logs["end"] > 0 or step == self._config.training.max_steps
         evaluate = ends or is_due(step, self._config.evaluation.every_steps, self._sync_every)
         save = evaluate or is_due(step, self._config.checkpoints.every_steps, self._sync_every)
@@ -112,5 +110,5 @@ class SaveAndEvaluate(StepCallback):
                     scores, step, self._config.run_dir, self._store, prints=self._is_first
                 )
             if self._is_first:
-                enough = self.early_end.is_enough(step)
+                enough = self.early_end.is_enough()
         return self.stop_request.agreed(enough)

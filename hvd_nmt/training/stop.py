@@ -3,8 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
-import threading
 import time
 from functools import reduce
 from typing import Any
@@ -21,7 +19,6 @@ from hvd_nmt.training import horovod
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _STDERR = 2
-_INTERRUPTED = 130
 _SECONDS = 3600
 _LAST_STEP = "training.max_steps"
 
@@ -29,9 +26,9 @@ _LAST_STEP = "training.max_steps"
 class StopRequest:
     """Whether SIGTERM or SIGINT asked this process to stop, and the line that says so.
 
-    Python runs a handler between two operations of its own, and a step is one. A second SIGINT ends
-    the process at once, in a step that hangs, too. A second SIGTERM does nothing: launchers send it
-    more than once.
+    Python runs a handler between two operations of its own, and a step is one. After it a second
+    SIGINT ends the process at once. A second SIGTERM does nothing: launchers send it more than
+    once.
     """
 
     LINE = (
@@ -42,28 +39,19 @@ class StopRequest:
     def __init__(self, announces: bool) -> None:
         self.requested = False
         """whether a signal has asked this rank"""
-        self._in_step = False
         self._lines = [self.LINE] if announces else []
         self._before: dict[int, Any] = {}
-        self._wakeup_before = -1
 
     def listen(self) -> None:
         """From now on signals only ask; harmless when it listens already."""
         if not self._before:
             self._before = {number: signal.signal(number, self._ask) for number in _SIGNALS}
-            incoming, self._wakeup = socket.socketpair()
-            self._wakeup.setblocking(False)
-            self._wakeup_before = signal.set_wakeup_fd(self._wakeup.fileno())
-            threading.Thread(target=_end_at_second_interrupt, args=[incoming], daemon=True).start()
 
     def stop_listening(self) -> None:
         """From now on signals do what they did before; harmless when it never listened."""
-        before, self._before = self._before, {}
-        if before:
-            signal.set_wakeup_fd(self._wakeup_before)
-            self._wakeup.close()
-        for number, handler in before.items():
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+        self._before = {}
 
     def hold_back(self) -> None:
         """After an error: SIGTERM does nothing any more, and SIGINT what it did before.
@@ -73,19 +61,6 @@ class StopRequest:
         """
         self.stop_listening()
         signal.signal(signal.SIGTERM, _nothing)
-
-    def begin_step(self) -> None:
-        """From now on a signal is announced once the step has ended.
-
-        For horovodrun signals when a rank is gone; then the step fails, and nothing is saved.
-        """
-        self._in_step = True
-
-    def end_step(self) -> None:
-        """The step has come to its end: announce a signal that came meanwhile."""
-        self._in_step = False
-        if self.requested:
-            self.announce()
 
     def agreed(self, ends: bool = False) -> tuple[bool, bool]:
         """Whether any rank was asked up to now, and whether any wants to end; for all ranks.
@@ -104,18 +79,9 @@ class StopRequest:
 
     def _ask(self, number: int, frame: Any) -> None:
         self.requested = True
-        if not self._in_step:
-            self.announce()
-
-
-def _end_at_second_interrupt(incoming: socket.socket) -> None:
-    """In a thread, which gets a byte for each signal even while the main thread is in a step."""
-    interrupts = 0
-    while numbers := incoming.recv(1):
-        interrupts += numbers[0] == signal.SIGINT
-        if interrupts > 1:
-            os._exit(_INTERRUPTED)
-    incoming.close()
+        self.announce()
+        if number == signal.SIGINT:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _nothing(number: int, frame: Any) -> None:
@@ -144,19 +110,16 @@ class EarlyEnd:
             self.because = f"it has trained for {hours:g} hours"
         return bool(self.because)
 
-    def is_enough(self, step: int) -> bool:
-        """Whether the newest evaluation in the records is of this step, and the last."""
+    def is_enough(self) -> bool:
+        """Whether the newest evaluation in the records is the last."""
         config, run_dir = self._config, self._config.run_dir
         if not (config.evaluation.stop_after or config.evaluation.stop_when_trained):
             return False
         lines = read_metrics(run_dir)
-        evaluations = metrics.evaluations(lines)
-        if not evaluations or evaluations[-1].step != step:
-            return False
         run = Run(
             run_dir.name, run_dir, "hvd_nmt", max_steps=config.training.max_steps,
             config=configuration.as_plain(config), intervals=metrics.intervals(lines),
-            evaluations=evaluations,
+            evaluations=metrics.evaluations(lines),
         )  # fmt: skip
         found = learning.ends_early(run, config.evaluation)
         if found is not None:
