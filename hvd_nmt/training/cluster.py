@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from hvd_nmt.common.errors import BY_EXIT_CODE, ConfigError, DataError, DivergedError, UserError
+from hvd_nmt.common.errors import BY_EXIT_CODE, ConfigError, DataError, DivergedError
 from hvd_nmt.common.version import code_hash
 from hvd_nmt.config import Config, DataConfig, as_plain
 from hvd_nmt.data import corpus
@@ -34,13 +34,22 @@ def prepared_data(config: DataConfig, rank: Rank) -> corpus.DataDirectory:
     No shared file system is assumed: the first rank of each host makes it there, in a process
     without TensorFlow, and the others wait.
 
-    Raises DataError if the data are missing or damaged, or preparing them failed, on some host.
+    Raises DataError if the data are missing, damaged or others, or preparing them failed.
     """
+    embedded = config.corpus == "embedded"
     with horovod.raise_on_all_ranks():
-        if config.corpus == "embedded" and rank.is_first_on_host and not _is_prepared(config):
+        is_there = (config.directory / corpus.MANIFEST).is_file()
+        if embedded and rank.is_first_on_host and not is_there:
             _prepare_embedded(config, speaks=rank.is_first)
     with horovod.raise_on_all_ranks():
-        return corpus.load(config.directory, verify=rank.is_first_on_host)
+        data = corpus.load(config.directory, verify=rank.is_first_on_host)
+        wanted = {"corpus": "embedded", "seed": 1, "pieces": config.vocabulary_size}
+        if embedded and not wanted.items() <= data.manifest.request.items():
+            raise DataError(
+                f"{config.directory} holds other data than the embedded corpus: add "
+                "--data.corpus files to train on them, or name another --data.directory."
+            )
+    return data
 
 
 def require_equal(facts: dict[str, Any], rank: Rank) -> list[dict[str, Any]]:
@@ -198,23 +207,8 @@ def _prepare_embedded(config: DataConfig, speaks: bool) -> None:
         errors="replace",
         check=False,
     )  # fmt: skip
-    if not done.returncode:
-        return
-    if (config.directory / corpus.MANIFEST).is_file():
-        raise DataError(
-            f"{config.directory} holds other data than the embedded corpus: add "
-            "--data.corpus files to train on them, or name another --data.directory."
+    if done.returncode:
+        *_, line = ["Preparing it failed.", *done.stderr.strip().splitlines()]
+        raise BY_EXIT_CODE.get(done.returncode, DataError)(
+            f"The embedded corpus for {config.directory}: {line.removeprefix('hvd_nmt.prepare: ')}"
         )
-    *_, line = ["Preparing it failed.", *done.stderr.strip().splitlines()]
-    raise BY_EXIT_CODE.get(done.returncode, DataError)(
-        f"The embedded corpus for {config.directory}: {line.removeprefix('hvd_nmt.prepare: ')}"
-    )
-
-
-def _is_prepared(config: DataConfig) -> bool:
-    try:
-        request = corpus.load(config.directory).manifest.request
-    except UserError:
-        return False
-    wanted = {"corpus": "embedded", "seed": 1, "pieces": config.vocabulary_size}
-    return all(request.get(name) == value for name, value in wanted.items())

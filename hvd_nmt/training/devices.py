@@ -1,4 +1,4 @@
-"""GPU and thread settings of this rank, the precision its hardware is good at, and its memory."""
+"""GPU and thread settings of this rank, and its memory."""
 
 import contextlib
 import ctypes
@@ -11,10 +11,7 @@ import tensorflow as tf
 
 from hvd_nmt.common.errors import ClusterError, ConfigError
 from hvd_nmt.common.units import count
-from hvd_nmt.config import Precision, precision
-from hvd_nmt.model import device
 from hvd_nmt.telemetry.gpu import gpu_names
-from hvd_nmt.telemetry.host import cpu_flags
 from hvd_nmt.training.horovod import Rank
 
 _TOO_LITTLE_MEMORY = re.compile(
@@ -104,11 +101,6 @@ def description(rank: Rank) -> str:
         return f"CPU, {count(_threads(rank), 'thread')}"
     details = tf.config.experimental.get_device_details(gpus[0])
     return str(details.get("device_name", "GPU"))
-
-
-def pick_precision(wanted: Precision) -> str:
-    """The precision of this rank, from the GPU or the processor it has; see `precision.pick`."""
-    return precision.pick(wanted, device.compute_capability(), cpu_flags())
 
 
 def peak_memory_bytes() -> int:

@@ -69,18 +69,23 @@ def train(config: Config, write_report: WriteReport) -> None:
         with horovod.raise_on_all_ranks():
             devices.set_up(rank, config.training.device, config.training.deterministic)
             tracker = Tracker(config, rank.is_first)
-            lock = run_directory.claim(config.run_dir, rank)
+            run_directory.make(config.run_dir, rank)
         with tracker:
-            _set_up_and_fit(config, rank, report, log, tracker)
+            directories = run_directory.agree(config.run_dir, rank, log)
+            _set_up_and_fit(config, rank, directories, report, log, tracker)
     horovod.shutdown()
-    if lock is not None:
-        lock.close()
+    if directories.lock is not None:
+        directories.lock.close()
 
 
 def _set_up_and_fit(
-    config: Config, rank: Rank, report: Callable[[bool], None], log: Log, tracker: Tracker
+    config: Config,
+    rank: Rank,
+    directories: HostDirectories,
+    report: Callable[[bool], None],
+    log: Log,
+    tracker: Tracker,
 ) -> None:
-    directories = run_directory.agree(config.run_dir, rank, log)
     writes = rank.index in directories.writers
     run_setup = setup.agree_on_setup(config, rank)
     with horovod.raise_on_all_ranks():

@@ -57,17 +57,10 @@ _DECIDES_RESUME = (
 )
 
 
-def claim(run_dir: Path, rank: Rank) -> TextIO | None:
-    """Make the run directory and hold it for this run. On rank 0's host it holds the checkpoints.
-
-    The lock belongs to the process: it ends with it, however it ends, and cannot go stale. Returns
-    the open lock file, to be kept, on rank 0; None elsewhere.
-
-    Raises RunError if it cannot be written to, or another run is in it.
-    """
+def make(run_dir: Path, rank: Rank) -> None:
+    """Make the run directory; RunError if it cannot be written to."""
     with writing(run_dir, rank.host):
         (run_dir / TELEMETRY_DIR).mkdir(parents=True, exist_ok=True)
-        return _hold(run_dir, rank) if rank.is_first else None
 
 
 @contextlib.contextmanager
@@ -83,7 +76,7 @@ def writing(run_dir: Path, host: str) -> Iterator[None]:
 
 
 def _hold(run_dir: Path, rank: Rank) -> TextIO:
-    """Lock the run directory; RunError if another run is in it."""
+    """Lock the run directory while this process keeps the file; RunError if a run is in it."""
     lock = (run_dir / LOCK).open("a+", encoding="utf-8")
     if not try_lock(lock):
         lock.seek(0)
@@ -110,7 +103,7 @@ class HostDirectories:
     run_id: str
     """see `run_files`"""
     lock: TextIO | None
-    """of this rank's directory, if it writes and is not rank 0; to be kept while it may write"""
+    """of this rank's directory, if it writes; to be kept while it may write"""
     newest: Checkpoint | None
     """the newest that is intact of those in this rank's directory, if it writes"""
 
@@ -119,14 +112,15 @@ def agree(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
     """Look at the run directories of all hosts; damaged checkpoints are put aside.
 
     A collective, before anything else looks at the directory. Raises RunError if a directory cannot
-    be read or written, or two hold different runs.
+    be read or written, another run is in it, or two hold different runs.
     """
     hosts = horovod.gather(rank.host)
     writers = _owners(run_dir, rank, hosts)
     lock, newest_here, mine = None, None, None
     with horovod.raise_on_all_ranks():
         if rank.index in writers:
-            lock = None if rank.is_first else _hold(run_dir, rank)
+            with writing(run_dir, rank.host):
+                lock = _hold(run_dir, rank)
             path, newest_here = run_dir / RUN_ID, newest_intact(run_dir, print)
             run_id = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
             step = -1 if newest_here is None else newest_here.step

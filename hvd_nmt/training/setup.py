@@ -16,13 +16,16 @@ from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.common.units import data_size, step_duration
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import PLAIN, Exchange, joined_at
+from hvd_nmt.config.precision import pick as pick_precision
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.batches import batches
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.explain import machines
 from hvd_nmt.explain.exchange_cost import name_of, ring_bytes, sent_bytes_per_step
+from hvd_nmt.model import device
 from hvd_nmt.model.transformer import Transformer, build_transformer
+from hvd_nmt.telemetry.host import cpu_flags
 from hvd_nmt.training import (
     cluster,
     devices,
@@ -66,7 +69,8 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
     """
     data = cluster.prepared_data(config.data, rank)
     with horovod.raise_on_all_ranks():
-        precision = devices.pick_precision(config.training.precision)
+        hardware = device.compute_capability(), cpu_flags()
+        precision = pick_precision(config.training.precision, *hardware)
     facts_by_rank = cluster.require_equal(cluster.facts(config, data, precision), rank)
     with horovod.raise_on_all_ranks():
         _require_places(config, data)
@@ -188,7 +192,6 @@ def check(run_setup: RunSetup, model: TrainingModel, adam: AdamState) -> "Plan":
         start_step=start_step,
         all_reduce_s=all_reduce_s,
         latency_s=cluster.latency_s(),
-        reduced_by=horovod.reduced_by(),
         slices=model.micro_batches,
     )
 
@@ -208,8 +211,6 @@ class Plan:
     """seconds that one all-reduce of all gradients took, as measured"""
     latency_s: float = 0.0
     """seconds that one of a single number took"""
-    reduced_by: str
-    """the library through which gradients are summed"""
     slices: int = 1
     """in which each rank computes its share of a step"""
 
@@ -244,8 +245,8 @@ class Plan:
         lines = [
             f"ranks       {ranks} on " + ", ".join(f"{host}:{number}" for host, number in hosts),
             "devices     "
-            + ", ".join(f"{number} x {device}" for device, number in on)
-            + f"; gradients are summed by {self.reduced_by}",
+            + ", ".join(f"{number} x {name}" for name, number in on)
+            + f"; gradients are summed by {horovod.reduced_by()}",
             f"model       {self.parameters:,} parameters{trained}, "
             f"{model.encoder_layers}+{model.decoder_layers} layers, {model.width} wide, "
             f"vocabulary {f'{own:,} (source) + ' if own else ''}{manifest.vocabulary_size:,}, "

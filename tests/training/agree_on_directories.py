@@ -27,16 +27,16 @@ def main(out, cases):
         for case in cases:
             os.chdir(case / host)
             said, found = [], None
-            lock = run_directory.claim(config.run_dir, rank)
+            run_directory.make(config.run_dir, rank)
             try:
                 found = run_directory.agree(config.run_dir, rank, said.append)
             except UserError as error:
                 said.append(str(error))
-            if lock is not None:
-                lock.close()
             line = {"case": case.name, "said": said}
             if found is not None:
                 line |= {"writers": found.writers, "source": found.source, "id": found.run_id}
+                if found.lock is not None:
+                    found.lock.close()
             file.write(json.dumps(line) + "\n")
     horovod.shutdown()
 

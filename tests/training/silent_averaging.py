@@ -22,7 +22,6 @@ import horovod.tensorflow as hvd
 import horovod.tensorflow.keras as hvd_keras
 import numpy as np
 import tensorflow as tf
-import tf_keras as keras
 
 from hvd_nmt.checkpoints import state
 from hvd_nmt.checkpoints import weights as saved
@@ -163,17 +162,6 @@ class LocalGradients(TrainingModel):
         self.optimizer.apply_gradients(pairs)
         self.step.assign_add(1)
         return tf.zeros([len(self._FIELDS) + 3 * self.rank.size])
-
-
-@check
-def case_03_wrapped_after_compile(rank):
-    weights = variables()
-    model = keras.Sequential([keras.layers.Dense(1)])
-    plain = optimizer.Adam()
-    model.compile(optimizer=plain)
-    horovod.distributed_optimizer(plain)  # its result goes nowhere
-    model.optimizer.build(weights)
-    return refused(cluster.check_averaging, model.optimizer, weights, rank)
 
 
 @check

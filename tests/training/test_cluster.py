@@ -75,7 +75,6 @@ def test_every_rank_finds_what_is_right(answers, name, wanted):
     "name",
     [
         "case_03_plain_optimizer",
-        "case_03_wrapped_after_compile",
         "case_06_process_set_without_some_ranks",
         "case_07_one_variable_is_local",
         "case_08_groups_of_variables_of_one_name",

@@ -1,4 +1,4 @@
-"""Precision picked from the hardware, and which GPU or how many threads a rank gets."""
+"""Which GPU or how many threads a rank gets."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from hvd_nmt.training.horovod import Rank
 
 @pytest.fixture
 def hardware(monkeypatch):
-    """Pretends to be on a CPU with flags, and on GPUs; gives what TensorFlow and glibc are told."""
+    """Pretends to be on GPUs; gives what TensorFlow and glibc are told."""
     told = []
     for owner, name in (
         (tf.config, "set_visible_devices"),
@@ -25,34 +25,12 @@ def hardware(monkeypatch):
         monkeypatch.setattr(owner, name, lambda *words, name=name: told.append((name, *words)))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
-    def pretend(flags=frozenset(), capability=None, gpus=1):
-        names = [f"GPU:{i}" for i in range(gpus)] if capability is not None else []
-        monkeypatch.setattr(devices, "cpu_flags", lambda: set(flags))
-        monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: names)
+    def pretend(gpus=0):
+        names = [f"GPU:{i}" for i in range(gpus)]
         monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: names)
-        monkeypatch.setattr(
-            tf.config.experimental,
-            "get_device_details",
-            lambda gpu: {"compute_capability": capability} if capability else {},
-        )
         return told
 
     return pretend
-
-
-@pytest.mark.parametrize(
-    ("flags", "capability", "picked"),
-    [
-        (set(), None, "float32"),
-        ({"fpu", "avx512_bf16"}, None, "bfloat16"),
-        ({"fpu", "avx512_bf16"}, (7, 0), "float16"),  # the CPU's abilities do not count
-        ({"fpu", "avx512_bf16"}, (), "float32"),  # the GPU does not tell its own
-    ],
-)
-def test_precision_is_picked_from_the_device_of_the_rank(hardware, flags, capability, picked):
-    hardware(flags, capability)
-    assert devices.pick_precision("auto") == picked
-    assert devices.pick_precision("bfloat16") == "bfloat16"
 
 
 def rank(local_rank, local_size, host="v100a"):
@@ -61,14 +39,14 @@ def rank(local_rank, local_size, host="v100a"):
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_each_rank_gets_its_own_gpu(hardware, number):
-    told = hardware(capability=(7, 0), gpus=2)
+    told = hardware(gpus=2)
     devices.set_up(rank(number, 2))
     gpu = f"GPU:{number}"
     assert told == [("set_visible_devices", gpu, "GPU"), ("set_memory_growth", gpu, True)]
 
 
 def test_cpu_hides_the_gpus_and_deterministic_kernels_are_asked_for(hardware):
-    told = hardware(capability=(7, 0), gpus=2)
+    told = hardware(gpus=2)
     devices.set_up(rank(0, 3), "cpu", deterministic=True)
     assert told[:2] == [("enable_op_determinism",), ("set_visible_devices", [], "GPU")]
     assert told[3:] == [("keep_freed_memory",)]
@@ -114,14 +92,14 @@ def test_gpus_that_nobody_wants_do_not_matter(hardware, nvml_library, monkeypatc
 
 @pytest.mark.parametrize("gpus", [1, 2])
 def test_more_ranks_than_gpus_is_one_sentence(hardware, gpus):
-    hardware(capability=(7, 0), gpus=gpus)
+    hardware(gpus=gpus)
     with pytest.raises(ClusterError, match=rf"v100a runs 3 ranks .* {gpus} GPU.*{gpus} slot"):
         devices.set_up(rank(0, 3))
 
 
 def test_one_visible_gpu_for_each_rank(hardware, monkeypatch):
     """As Slurm shows them to its tasks: each is number 0 there, and they are different ones."""
-    told = hardware(capability=(7, 0), gpus=1)
+    told = hardware(gpus=1)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     devices.set_up(rank(1, 2))
     assert told[0] == ("set_visible_devices", "GPU:0", "GPU")

@@ -16,7 +16,6 @@ from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.setup import RunSetup
 
 FIRST = Rank(0, 2, 0, 2, "v100a")
-SECOND = Rank(1, 2, 1, 2, "v100a")
 
 
 @pytest.fixture
@@ -36,24 +35,13 @@ def describe(run_dir: Path, config: Config, data: corpus.DataDirectory) -> list[
 
 def test_second_run_is_refused_and_told_who_is_there(tmp_path: Path) -> None:
     run_dir, holder = tmp_path / "a" / "run", f"process {os.getpid()} on v100a"
-    with run_directory.claim(run_dir, FIRST):
+    run_directory.make(run_dir, FIRST)
+    with run_directory._hold(run_dir, FIRST):
         for _ in range(2):  # and the first keeps its name in the lock
             with pytest.raises(RunError, match=f"Another run is in .*{holder}"):
-                run_directory.claim(run_dir, FIRST)
-    run_directory.claim(run_dir, FIRST).close()  # an ended run leaves no lock
-
-
-def test_other_ranks_need_no_lock(tmp_path: Path) -> None:
-    with run_directory.claim(tmp_path, FIRST):
-        assert run_directory.claim(tmp_path, SECOND) is None
-    assert {path.name for path in tmp_path.iterdir()} == {".lock", "telemetry"}
-
-
-@pytest.mark.parametrize("rank", [FIRST, SECOND])
-def test_path_below_a_file(tmp_path: Path, rank: Rank) -> None:
-    (tmp_path / "file").write_text("text", encoding="utf-8")
-    with pytest.raises(RunError, match="cannot be written to on v100a"):
-        run_directory.claim(tmp_path / "file" / "run", rank)
+                run_directory._hold(run_dir, FIRST)
+    run_directory._hold(run_dir, FIRST).close()  # an ended run leaves no lock
+    assert {path.name for path in run_dir.iterdir()} == {".lock", "telemetry"}
 
 
 def test_a_full_disk_at_the_start_names_the_folder(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hvd_nmt import config as configuration
 from hvd_nmt.config.exchange import PLAIN
 from hvd_nmt.config.schedule import Schedule
-from hvd_nmt.training import setup
+from hvd_nmt.training import horovod, setup
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.setup import Plan
 
@@ -44,14 +44,14 @@ def make(config, *, parameters=BASE_PARAMETERS, hosts=("v100a", "v100a", "v100b"
     return Plan(
         setup=setup,
         parameters=parameters,
-        reduced_by="Gloo",
         start_step=1234,
         all_reduce_s=1.827,
     )
 
 
 @pytest.fixture
-def base():
+def base(monkeypatch):
+    monkeypatch.setattr(horovod, "reduced_by", lambda: "Gloo")
     return configuration.presets()["base"][1]
 
 
