@@ -190,10 +190,7 @@ class Evaluator:
 
 
 def write(scores: Scores, step: int, run_dir: Path, store: EventStore, prints: bool = True) -> None:
-    """Write one evaluation down: metrics, TensorBoard, the translations, and a line to read.
-
-    The translations go to `hypotheses` of the run directory.
-    """
+    """Write one evaluation down: metrics, TensorBoard, the translations, and a line to read."""
     values = scores.values
     store.scalars(step, values, kind="eval", more=scores.margins)
     store.text(step, "samples", scores.samples)

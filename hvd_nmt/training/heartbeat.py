@@ -1,8 +1,4 @@
-"""What a rank does, and until when it may: written into a page that its agent reads.
-
-A rank that hangs cannot say so, and the others wait for it without end. So each section of a run
-has a limit, learned from the run itself. Without an agent nobody reads.
-"""
+"""What a rank does, and until when it may, on a page for its agent: one that hangs says nothing."""
 
 import contextlib
 import faulthandler

@@ -240,14 +240,11 @@ def raise_on_all_ranks() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def end_when_ranks_are_lost(
-    command: str, before_end: Callable[[], object] = lambda: None
-) -> Iterator[None]:
+def end_when_ranks_are_lost(command: str) -> Iterator[None]:
     """Where a collective in the block fails, another rank is gone: this process ends with code 5.
 
-    At once, for Horovod waits at its end for the other ranks. Under `hvd_nmt.launch` that says who
-    was lost; without it rank 0 says it, after the name of the `command`. `before_end` is what this
-    rank has to finish.
+    At once, for Horovod waits at its end for the other ranks. Without `hvd_nmt.launch`, which says
+    who was lost, rank 0 says so for `command`.
     """
     try:
         yield
@@ -260,11 +257,9 @@ def end_when_ranks_are_lost(
             raise ClusterError(
                 "Another rank is gone, and what it said is above: start the same command again."
             ).of_all_ranks() from error
-        try:
-            before_end()
+        with contextlib.suppress(OSError):
             sys.stdout.flush()
-        finally:
-            os._exit(ClusterError.exit_code)
+        os._exit(ClusterError.exit_code)
 
 
 def reduced_by() -> str:

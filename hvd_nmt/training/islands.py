@@ -76,10 +76,7 @@ class Islands:
         """that each host has learned from since the last exchange"""
 
     def end_step(self, step: int, learned: Sequence[float]) -> float:
-        """Note the target tokens each host learned from in a step, and make equal what is due.
-
-        Gives the seconds that this took.
-        """
+        """Note target tokens of each host in a step, make equal what is due; seconds it took."""
         self._tokens_H += learned
         due = self._joined_at(step)
         if due == Joined.NOTHING:

@@ -1,8 +1,7 @@
 """A rank's share of a step in slices, one after another: less memory, the same gradients.
 
-The slices are micro-batches, as in GPipe (Huang et al. 2019), of one rank. All but the last run in
-a loop that adds up their gradients. The last runs like a whole share, and the sums of gradients
-over ranks begin during its backward pass.
+All but the last run in a loop that adds up their gradients. The last runs like a whole share, and
+the sums of gradients over ranks begin during its backward pass.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,11 +31,10 @@ def in_slices(
     weights: Sequence[tf.Variable],
     of_rows: Callable[[Batch, Dropout], Own],
 ) -> Own:
-    """Compute all slices of a batch and add them up.
+    """Compute all slices of a batch, at most one for each of its rows, and add them up.
 
-    Whatever their number, the graph holds the computation twice: in the loop, and for the last. A
-    batch of fewer rows than `slices` has as many as it has rows. `of_rows` computes some rows of
-    it, with the tokens of the whole step; `seed_2` is of their dropout.
+    `of_rows` computes some rows of it, with the tokens of the whole step; `seed_2` is of their
+    dropout.
     """
     if slices == 1:
         return of_rows(batch, Dropout(seed_2))

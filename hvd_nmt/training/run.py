@@ -1,7 +1,6 @@
 """The story of a run on one rank, from a configuration to its last checkpoint."""
 
 import dataclasses
-import functools
 import os
 import time
 from collections.abc import Callable
@@ -42,7 +41,6 @@ from hvd_nmt.training.step_log import StepLog
 
 WriteReport = Callable[[Path, bool], None]
 """gets the run directory, and whether a process of its own is to do it, which outlives this one"""
-_COMMAND = "hvd_nmt.train"
 
 
 def train(config: Config, write_report: WriteReport) -> None:
@@ -55,7 +53,6 @@ def train(config: Config, write_report: WriteReport) -> None:
     if command_line.LOCAL_FILE.exists():
         log(f"defaults    {command_line.LOCAL_FILE} in this directory")
 
-    @functools.cache  # where a rank is lost, both the end of the steps and that of the rank ask
     def report(stopped: bool) -> None:
         """Unless the launcher does; in the background where ranks are killed."""
         if rank.is_first and config.telemetry.report and not horovod.heartbeat.is_read:
@@ -63,7 +60,7 @@ def train(config: Config, write_report: WriteReport) -> None:
 
     with (
         horovod.heartbeat.limited(config.training.stuck_limit_s),
-        horovod.end_when_ranks_are_lost(_COMMAND, functools.partial(report, stopped=True)),
+        horovod.end_when_ranks_are_lost("hvd_nmt.train"),
         devices.explain_memory(rank),
     ):
         with horovod.raise_on_all_ranks():

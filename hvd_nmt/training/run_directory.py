@@ -1,8 +1,6 @@
-"""The folder that explains a run, held by one run at a time, on one host or on each.
+"""The folder that explains a run, held by one run at a time: one that hosts share, or one each.
 
-Hosts may share the run directory, by a network file system, or have one each. The first rank of
-each directory writes there what rank 0 writes: checkpoints, records and configuration. A start goes
-on from the newest checkpoint of all of them.
+The first rank of each writes there what rank 0 writes: checkpoints, records and configuration.
 """
 
 import contextlib
@@ -220,8 +218,7 @@ def require_same_run(setup: RunSetup, log: Log) -> None:
 def require_same_data(setup: RunSetup, checkpoint: Checkpoint, log: Log) -> None:
     """Compare the data with those of the checkpoint from which the run resumes.
 
-    Raises RunError if they are others, and `data.allow_change` is not set; with it `log` gets a
-    line.
+    Raises RunError if they are others; with `data.allow_change` only `log` gets a line.
     """
     config, data = setup.config, setup.data
     if checkpoint.manifest.data_hash in ("", data.manifest.hash):  # "": what was imported has none

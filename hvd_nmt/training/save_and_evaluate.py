@@ -54,6 +54,7 @@ class SaveAndEvaluate(StepCallback):
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Tell the others with the next step's all-reduce."""
+        self.stop_request.in_step = True
         if self.stop_request.requested:
             self.model.stop_requested.assign(1.0)
         if self._is_first and self.early_end.is_out_of_time():
@@ -61,12 +62,13 @@ class SaveAndEvaluate(StepCallback):
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Decide, alike on all ranks; raises Preempted, once saved, if a rank was asked to stop."""
+        self.stop_request.in_step = False
         ends = logs["end"] > 0 or step == self._config.training.max_steps
         evaluate = ends or is_due(step, self._config.evaluation.every_steps, self._sync_every)
         save = evaluate or is_due(step, self._config.checkpoints.every_steps, self._sync_every)
         # The step's own sum does not know of a signal that came since the step began.
         stop = logs["stop"] > 0 or (save and self.stop_request.agreed()[0])
-        if stop:
+        if stop or self.stop_request.requested:
             self.stop_request.announce()  # it may be another rank than this one that was asked
         if save or stop:
             self._save(step)

@@ -63,10 +63,7 @@ class RunSetup:
 
 
 def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
-    """Prepare the data on each host and see that everything is equal on all of them.
-
-    Raises UserError if the data cannot be used, or hosts differ.
-    """
+    """Prepare the data on each host; UserError if they cannot be used, or hosts differ."""
     data = cluster.prepared_data(config.data, rank)
     with horovod.raise_on_all_ranks():
         hardware = device.compute_capability(), cpu_flags()

@@ -39,6 +39,8 @@ class StopRequest:
     def __init__(self, announces: bool) -> None:
         self.requested = False
         """whether a signal has asked this rank"""
+        self.in_step = False
+        """then nothing is said: horovodrun signals when a rank is gone, and the step fails"""
         self._lines = [self.LINE] if announces else []
         self._before: dict[int, Any] = {}
 
@@ -79,7 +81,8 @@ class StopRequest:
 
     def _ask(self, number: int, frame: Any) -> None:
         self.requested = True
-        self.announce()
+        if not self.in_step:
+            self.announce()
         if number == signal.SIGINT:
             signal.signal(number, signal.SIG_DFL)
 
@@ -89,10 +92,7 @@ def _nothing(number: int, frame: Any) -> None:
 
 
 class EarlyEnd:
-    """Decides on rank 0 whether the run ends; how the others hear of it is the callers' matter.
-
-    `trained_s` are seconds of training before this start.
-    """
+    """Decides on rank 0 whether the run ends; `trained_s` are seconds of training before."""
 
     def __init__(self, config: Config, trained_s: float) -> None:
         self._config, self._trained_s = config, trained_s
