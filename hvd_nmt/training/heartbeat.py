@@ -112,24 +112,18 @@ class Heartbeat:
             self.sign()
 
     @contextlib.contextmanager
-    def section(self, name: str) -> Iterator[None]:
+    def section(self, name: str, waits: bool = False) -> Iterator[None]:
         """A section inside of another, which goes on after the block."""
-        outer, waits = self._section, self._waits
-        self._go_on_in(name, waits=False)
+        outer = self._section, self._waits
+        self._go_on_in(name, waits)
         try:
             yield
         finally:
-            self.enter(outer, waits)
+            self.enter(*outer)
 
-    @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
+    def waiting(self) -> contextlib.AbstractContextManager[None]:
         """In the block this rank waits for others, whatever its section is."""
-        waits = self._waits
-        self.enter(self._section, waits=True)
-        try:
-            yield
-        finally:
-            self.enter(self._section, waits)
+        return self.section(self._section, waits=True)
 
     def _go_on_in(self, section: str, waits: bool) -> None:
         now_s = time.monotonic()

@@ -99,7 +99,7 @@ class Islands:
         # As far as after many exchanges, and not less while the velocity grows: as Adam corrects.
         momentum = MOMENTUM / (1 - MOMENTUM**self._exchanges)
         outer_3 = tf.constant([share_H[self.hosts.index], outer_rate(hosts), momentum], tf.float32)
-        with horovod.heartbeat.section(EXCHANGE), horovod.heartbeat.waiting():
+        with horovod.heartbeat.section(EXCHANGE, waits=True):
             for move in self._moves:
                 move(outer_3).numpy()  # fetched: a GPU works behind our back
         self._tokens_H[:] = 0
@@ -110,7 +110,7 @@ class Islands:
             return
         self._joined = step
         self.exchange()
-        with horovod.heartbeat.section(EXCHANGE), horovod.heartbeat.waiting():
+        with horovod.heartbeat.section(EXCHANGE, waits=True):
             for mean in self._means:
                 mean()
         for velocity in self._velocity:

@@ -53,11 +53,6 @@ def train(config: Config, write_report: WriteReport) -> None:
     if command_line.LOCAL_FILE.exists():
         log(f"defaults    {command_line.LOCAL_FILE} in this directory")
 
-    def report(stopped: bool) -> None:
-        """Unless the launcher does; in the background where ranks are killed."""
-        if rank.is_first and config.telemetry.report and not horovod.heartbeat.is_read:
-            write_report(config.run_dir, stopped and rank.size > 1)
-
     with (
         horovod.heartbeat.limited(config.training.stuck_limit_s),
         horovod.end_when_ranks_are_lost("hvd_nmt.train"),
@@ -69,7 +64,7 @@ def train(config: Config, write_report: WriteReport) -> None:
             run_directory.make(config.run_dir, rank)
         with tracker:
             directories = run_directory.agree(config.run_dir, rank, log)
-            _set_up_and_fit(config, rank, directories, report, log, tracker)
+            _set_up_and_fit(config, rank, directories, write_report, log, tracker)
     horovod.shutdown()
     if directories.lock is not None:
         directories.lock.close()
@@ -79,7 +74,7 @@ def _set_up_and_fit(
     config: Config,
     rank: Rank,
     directories: HostDirectories,
-    report: Callable[[bool], None],
+    write_report: WriteReport,
     log: Log,
     tracker: Tracker,
 ) -> None:
@@ -114,7 +109,9 @@ def _set_up_and_fit(
         _fit(model, state, plan, directories.writers, tracker)
         stopped = False
     finally:
-        report(stopped)
+        if rank.is_first and config.telemetry.report and not horovod.heartbeat.is_read:
+            # Where an agent reads, its launcher does it. Ranks of a run that stops may be killed.
+            write_report(config.run_dir, stopped and rank.size > 1)
     step = int(model.step)
     checksum = cluster.require_equal_weights(model.replicated, step, rank)
     log(f"weights     checksum {checksum:#x} equal on {count(rank.size, 'rank')}")

@@ -173,7 +173,7 @@ def check(run_setup: RunSetup, model: TrainingModel, adam: AdamState) -> "Plan":
             together, model.sums.within_hosts = run_setup.groups.local.ranks, True
             due = functools.partial(joined_at, config, run_setup.exchange)
             model.islands = Islands(model.trained, adam, run_setup.groups, due)
-        with horovod.heartbeat.section(heartbeat.EXCHANGE), horovod.heartbeat.waiting():
+        with horovod.heartbeat.section(heartbeat.EXCHANGE, waits=True):
             cluster.check_averaging(model.optimizer, model.trained, rank, together)
     model.micro_batches = micro_batches.choose(
         config.training, run_setup.batch_plan, rank.size, model.own_gradients

@@ -45,9 +45,8 @@ class StopRequest:
         self._before: dict[int, Any] = {}
 
     def listen(self) -> None:
-        """From now on signals only ask; harmless when it listens already."""
-        if not self._before:
-            self._before = {number: signal.signal(number, self._ask) for number in _SIGNALS}
+        """From now on signals only ask."""
+        self._before = {number: signal.signal(number, self._ask) for number in _SIGNALS}
 
     def stop_listening(self) -> None:
         """From now on signals do what they did before; harmless when it never listened."""
