@@ -26,10 +26,9 @@ _SMALLER_STEPS = (
 )
 
 
-def set_up(rank: Rank, wanted: str | None = None, deterministic: bool = False) -> None:
+def set_up(rank: Rank, wanted: str = "auto", deterministic: bool = False) -> None:
     """Give this rank its GPU, or its share of the cores. Must run before TensorFlow computes.
 
-    `wanted` is `training.device`; None: as auto, but GPUs that TensorFlow cannot use do not matter.
     Raises ClusterError if this host has GPUs, but fewer than ranks, or TensorFlow cannot use them.
     """
     if deterministic:
@@ -38,7 +37,7 @@ def set_up(rank: Rank, wanted: str | None = None, deterministic: bool = False) -
     if wanted == "cpu":
         tf.config.set_visible_devices([], "GPU")
         gpus = []
-    elif wanted and not gpus:
+    elif not gpus:
         _require_no_gpu(rank.host)
     if not gpus:
         tf.config.threading.set_intra_op_parallelism_threads(_threads(rank))

@@ -317,9 +317,6 @@ class Plan:
         sent = sent_bytes_per_step(exchange, self.gradient_bytes, ranks_by_host)
         lines = [f"exchange    {name_of(exchange)}: {data_size(sent)} sent by each host a step"]
         if exchange.islands:
-            every, due = exchange.sync_every, self.setup.config.checkpoints.every_steps
-            lines.append(
-                f"barriers    checkpoints and evaluations wait for a step that {every:,} divides: "
-                f"one due at {due:,} comes at {-(-due // every) * every:,}"
-            )
+            divided = f"a step that {exchange.sync_every:,} divides"
+            lines.append(f"barriers    checkpoints and evaluations wait for {divided}")
         return lines
