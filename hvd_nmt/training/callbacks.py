@@ -56,8 +56,7 @@ class LearningRate(keras.callbacks.Callback):
 class ReplicaCheck(StepCallback):
     """Compares the weights of all ranks after the first step and then every so many steps.
 
-    Islands differ between exchanges: then the ranks of each host are compared, and on all hosts the
-    weights that they have in common.
+    Of islands the ranks of each host, and the weights that all hosts have in common.
     """
 
     EVERY_STEPS = 100
@@ -150,10 +149,7 @@ class NotFiniteGuard(StepCallback):
 
 
 def telemetry(run_dir: Path, interval_s: float, rank: Rank) -> keras.callbacks.Callback:
-    """Samples GPUs, network cards and host while `fit` runs; on the first rank of each host.
-
-    The run directory gets the samples, every `interval_s` seconds (0: none), and their charts.
-    """
+    """Samples each host's GPUs, network and load every `interval_s` (0: never) while `fit` runs."""
     if not rank.is_first_on_host or interval_s == 0:
         return keras.callbacks.Callback()
     samples, charts = run_dir / TELEMETRY_DIR, run_dir / TENSORBOARD_DIR

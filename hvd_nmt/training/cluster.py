@@ -29,10 +29,7 @@ _ALL_REDUCE_ROUNDS = 3
 
 
 def prepared_data(config: DataConfig, rank: Rank) -> corpus.DataDirectory:
-    """Open the data directory; where the embedded corpus is missing, make it first.
-
-    No shared file system is assumed: the first rank of each host makes it there, in a process
-    without TensorFlow, and the others wait.
+    """Open the data directory; where the embedded corpus is missing, make it first on each host.
 
     Raises DataError if the data are missing, damaged or others, or preparing them failed.
     """
@@ -93,9 +90,8 @@ def check_averaging(
 ) -> float:  # fmt: skip
     """Prove that the optimizer given to `compile` sums gradients over all ranks.
 
-    Each rank offers gradients of its own, 1 to 4 times a pattern; every rank must get back exactly
-    the sum, in every weight, also where numbers travel as float16. There are many ways to wrap an
-    optimizer after which each rank silently trains alone.
+    There are many ways to wrap an optimizer after which each rank silently trains alone. So each
+    offers a pattern, 1 to 4 times, and must get back exactly the sum, in every weight.
 
     `together` are the ranks over which this one is to sum; None: all. Returns the seconds that one
     all-reduce of all gradients takes. Raises DivergedError on all ranks if it is wrong on any.

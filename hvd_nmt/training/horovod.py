@@ -1,7 +1,6 @@
 """Ranks, hosts and collectives. The only module of a rank that imports Horovod.
 
-Everything sent between ranks is a tensor of fixed type or JSON in bytes: Horovod's own object
-collectives unpickle what a peer sends.
+What is sent is a tensor or JSON in bytes: Horovod's own object collectives unpickle what they get.
 """
 
 import contextlib
@@ -94,8 +93,7 @@ def init(expected_ranks: int = 0, *, with_groups: bool = False) -> Rank:
     `expected_ranks` 0: as many as were started, or the number in HVD_NMT_RANKS, which
     `hvd_nmt.launch` sets. `with_groups`: whether `group` will be called.
 
-    Raises ClusterError if another number of ranks was started, or a launcher started several
-    processes that Horovod does not know of, or some ranks did not come.
+    Raises ClusterError if another number of ranks was started, or Horovod does not know of them.
     """
     heartbeat.begin()
     os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", _GLOO_TIMEOUT_S)

@@ -98,8 +98,7 @@ class SaveAndEvaluate(StepCallback):
     def _evaluate(self, step: int) -> tuple[bool, bool]:
         """Evaluate on all ranks, write the scores down, keep the best checkpoints.
 
-        Returns whether a rank was asked to stop by now, and whether the scores say that the run
-        ends.
+        Returns whether a rank was asked to stop by now, and whether the run ends by the scores.
         """
         with horovod.heartbeat.section(heartbeat.EVALUATION):
             scores = self._evaluator()

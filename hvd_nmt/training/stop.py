@@ -26,9 +26,8 @@ _LAST_STEP = "training.max_steps"
 class StopRequest:
     """Whether SIGTERM or SIGINT asked this process to stop, and the line that says so.
 
-    Python runs a handler between two operations of its own, and a step is one. After it a second
-    SIGINT ends the process at once. A second SIGTERM does nothing: launchers send it more than
-    once.
+    Python runs a handler between two operations of its own, and a step is one. A second SIGINT then
+    ends the process at once, a second SIGTERM does nothing: launchers send it more than once.
     """
 
     LINE = (
