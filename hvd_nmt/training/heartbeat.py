@@ -54,12 +54,6 @@ def read(page: mmap.mmap) -> State:
     return State(deadline_s, stopped_deadline_s, began_s, waits, section.decode(errors="replace"))
 
 
-def _is_page(file: int) -> bool:
-    with contextlib.suppress(OSError):
-        return os.readlink(f"/proc/self/fd/{file}").startswith(f"/memfd:{MEMORY}")
-    return False
-
-
 class Heartbeat:
     """The signs of life of this rank."""
 
@@ -80,8 +74,8 @@ class Heartbeat:
         """Use the page that an agent has given to this process, if one has."""
         if self._page is None and HEARTBEAT in os.environ:
             file = int(os.environ.pop(HEARTBEAT))
-            if not _is_page(file):  # it was given to the process that started this one
-                return
+            if not os.path.realpath(f"/proc/self/fd/{file}").startswith(f"/memfd:{MEMORY}"):
+                return  # it was given to the process that started this one
             self._page = mmap.mmap(file, PAGE.size)
             os.close(file)
             faulthandler.register(STACKS)

@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import time
-from functools import reduce
+from operator import attrgetter
 from typing import Any
 
 import tensorflow as tf
@@ -60,7 +60,8 @@ class StopRequest:
         first from its sentence. `common.signals.restored` ends this.
         """
         self.stop_listening()
-        signal.signal(signal.SIGTERM, _nothing)
+        # Not SIG_IGN, which a process that is started now would inherit.
+        signal.signal(signal.SIGTERM, lambda number, frame: None)
 
     def agreed(self, ends: bool = False) -> tuple[bool, bool]:
         """Whether any rank was asked up to now, and whether any wants to end; for all ranks.
@@ -83,10 +84,6 @@ class StopRequest:
             self.announce()
         if number == signal.SIGINT:
             signal.signal(number, signal.SIG_DFL)
-
-
-def _nothing(number: int, frame: Any) -> None:
-    """Not SIG_IGN, which a process that is started now would inherit."""
 
 
 class EarlyEnd:
@@ -129,7 +126,7 @@ class EarlyEnd:
         option, because = self._option, self.because
         if step >= self._config.training.max_steps:
             option, because = _LAST_STEP, ""
-        value = _value_of(self._config, option)
+        value = attrgetter(option)(self._config)
         return {"steps": step, "reason": option, "value": value, "because": because}
 
 
@@ -143,13 +140,9 @@ def ended_before(config: Config, step: int) -> str:
         end = metrics.end(read_metrics(config.run_dir)) or {}
         option = end.get("reason", _LAST_STEP)
         ended = option != _LAST_STEP and end["steps"] == step
-        if ended and _value_of(config, option) == end["value"]:
+        if ended and attrgetter(option)(config) == end["value"]:
             sentence = (
                 f"{config.run_dir} has stopped at step {step:,} because {end['because']}; to go "
                 f"on, change {option}, which is {end['value']}."
             )
     return str(horovod.gather(sentence)[0])
-
-
-def _value_of(config: Config, option: str) -> Any:
-    return reduce(getattr, option.split("."), config)
