@@ -70,8 +70,8 @@ def require_vocabularies(run_dir: Path, manifest: Manifest, name: str) -> None:
             raise RunError(f"{run_dir / file} {fault} that {name} was trained with: {remedy}.")
 
 
-def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> bool:
-    """Load all that a run saves into `state`; whether a loss scale was left out on either side.
+def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> None:
+    """Load all that a run saves into `state`.
 
     The precision of a run follows the hardware: a checkpoint of float16 goes on without its loss
     scale in another one; one of another precision goes on in float16 with that of `state`.
@@ -83,11 +83,10 @@ def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> bool:
         saved = set(tf.train.load_checkpoint(prefix).get_variable_to_dtype_map())
         wanted = {key for key, _ in keyed_variables(state)}
         in_one = (saved ^ wanted) - {names.OBJECT_GRAPH}
-        scale = {key for key in in_one if key.startswith(f"{names.OPTIMIZER}/{names.LOSS_SCALE}/")}
-        if others := in_one - scale:
+        scale = f"{names.OPTIMIZER}/{names.LOSS_SCALE}/"
+        if others := [key for key in in_one if not key.startswith(scale)]:
             raise ValueError(f"only one of the two has {min(others)}")
         state.read(prefix).expect_partial()
-        return bool(scale)
     except (ValueError, tf.errors.OpError) as error:
         if said := system_error(error):
             raise RunError(f"The checkpoint {prefix} cannot be read ({said}).") from error

@@ -124,7 +124,7 @@ def _restore(state: tf.train.Checkpoint, run_setup: RunSetup, directories: HostD
 
     Everything is equal on all ranks before step 1: weights, Adam's moments, step and loss scale.
     """
-    config, precision = run_setup.config, run_setup.precision
+    config = run_setup.config
     source = config.training.init_from
     with horovod.raise_on_all_ranks():
         reads = run_setup.rank.index == directories.source
@@ -133,11 +133,7 @@ def _restore(state: tf.train.Checkpoint, run_setup: RunSetup, directories: HostD
             ignored = "; --init-from was for its beginning" if source else ""
             print(f"resuming    from {newest.prefix}{ignored}")
             run_directory.require_same_data(run_setup, newest, print)
-            if weights.restore(state, newest):
-                words = "in float16: its loss scale is dropped"
-                if precision == "float16":
-                    words = "without it: a loss scale starts anew"
-                print(f"precision   {precision}; {newest.prefix.name} was trained {words}")
+            weights.restore(state, newest)
         elif reads and source:
             origin, said = weights.start_from(source, state, run_setup.data)
             write_record(config.run_dir / ORIGIN, origin.record())
