@@ -61,7 +61,6 @@ def train(config: Config, write_report: WriteReport) -> None:
         with horovod.raise_on_all_ranks():
             devices.set_up(rank, config.training.device, config.training.deterministic)
             tracker = Tracker(config, rank.is_first)
-            run_directory.make(config.run_dir, rank)
         with tracker:
             directories = run_directory.agree(config.run_dir, rank, log)
             _set_up_and_fit(config, rank, directories, write_report, log, tracker)

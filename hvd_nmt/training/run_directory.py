@@ -55,12 +55,6 @@ _DECIDES_RESUME = (
 )
 
 
-def make(run_dir: Path, rank: Rank) -> None:
-    """Make the run directory; RunError if it cannot be written to."""
-    with writing(run_dir, rank.host):
-        (run_dir / TELEMETRY_DIR).mkdir(parents=True, exist_ok=True)
-
-
 @contextlib.contextmanager
 def writing(run_dir: Path, host: str) -> Iterator[None]:
     """Turn what the file system refuses at the start into a RunError that names the folder."""
@@ -107,11 +101,13 @@ class HostDirectories:
 
 
 def agree(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
-    """Look at the run directories of all hosts; damaged checkpoints are put aside.
+    """Make and hold the run directories of all hosts; damaged checkpoints are put aside.
 
     A collective, before anything else looks at the directory. Raises RunError if a directory cannot
     be read or written, another run is in it, or two hold different runs.
     """
+    with horovod.raise_on_all_ranks(), writing(run_dir, rank.host):
+        (run_dir / TELEMETRY_DIR).mkdir(parents=True, exist_ok=True)
     hosts = horovod.gather(rank.host)
     writers = _owners(run_dir, rank, hosts)
     lock, newest_here, mine = None, None, None

@@ -27,7 +27,6 @@ def main(out, cases):
         for case in cases:
             os.chdir(case / host)
             said, found = [], None
-            run_directory.make(config.run_dir, rank)
             try:
                 found = run_directory.agree(config.run_dir, rank, said.append)
             except UserError as error:
