@@ -26,9 +26,6 @@ from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.model.transformer import Transformer
 
-Weights = dict[str, np.ndarray]
-"""key of a weight in the checkpoint -> its values, float32"""
-
 
 def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
     """Write the mean of at least one checkpoint, complete or not at all; the prefix of the new one.
@@ -68,8 +65,8 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
     return output / saved.prefix.name
 
 
-def mean(prefixes: Sequence[Path]) -> Weights:
-    """The mean of the weights of the checkpoints of one model with these prefixes.
+def mean(prefixes: Sequence[Path]) -> dict[str, np.ndarray]:
+    """Key -> the mean, float32, of each weight of the checkpoints of one model with these prefixes.
 
     Summed in float64, one weight after the other: memory holds the result and one weight more.
     """
@@ -83,7 +80,7 @@ def mean(prefixes: Sequence[Path]) -> Weights:
     return found
 
 
-def assign(model: Transformer, weights: Weights) -> None:
+def assign(model: Transformer, weights: dict[str, np.ndarray]) -> None:
     """Give a model these weights of another of the same sizes, in place."""
     for path, variable in weights_by_path(model).items():
         variable.assign(weights[f"{names.WEIGHTS}/{path}{names.VALUE}"])
