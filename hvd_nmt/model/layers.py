@@ -6,7 +6,6 @@ Weights are float32. Each block computes in the dtype of its input, so one cast 
 decides the precision of the whole stack; layer normalisation always computes in float32.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,11 +17,6 @@ from hvd_nmt.config import ModelConfig
 
 Drop = Callable[[tf.Tensor, float], tf.Tensor]
 _ACTIVATIONS = {"relu": tf.nn.relu, "swish": tf.nn.swish, "gelu": tf.nn.gelu}
-
-
-def seeds(seed: int) -> Iterator[int]:
-    """An endless supply of different seeds, one for each initial weight."""
-    return itertools.count(seed * 100_000)
 
 
 class Block(keras.layers.Layer):

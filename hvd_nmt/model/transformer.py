@@ -6,6 +6,7 @@ B sentences, S source and T target positions, D model width, V vocabulary, H hea
 head, Q hypotheses of a sentence in a decoding step, L cached keys of a head.
 """
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +17,8 @@ from hvd_nmt.config import BOS, PAD, ModelConfig
 from hvd_nmt.model import attention
 from hvd_nmt.model.attention import Cache
 from hvd_nmt.model.dropout import no_dropout
-from hvd_nmt.model.layers import Drop, LayerNorm, seeds
-from hvd_nmt.model.transformer_layers import DecoderLayer, EncoderLayer
+from hvd_nmt.model.layers import Drop, LayerNorm
+from hvd_nmt.model.transformer_layers import Layer
 
 Attention = tuple[tf.Tensor, ...]
 """cross-attention weights of each decoder layer, [B, H, T, S] before dropout"""
@@ -58,7 +59,8 @@ class Transformer(keras.Model):
         self.max_length = config.max_length
         """longest source or target, tokens with eos"""
         self.activation_dtype = tf.as_dtype(compute_dtype)
-        supply = seeds(seed)
+        supply = itertools.count(seed * 100_000)
+        """a seed for each initial weight"""
 
         def matrix(name: str, rows: int, deviation: float = config.width**-0.5) -> tf.Variable:
             normal = keras.initializers.RandomNormal(0, deviation, seed=next(supply))
@@ -68,12 +70,14 @@ class Transformer(keras.Model):
         own, learned = source_vocabulary_size, config.positions == "learned"
         self.source_embedding = matrix("source_embedding", own) if own else None
         self.positions = matrix("positions", config.max_length, 0.02) if learned else None
-        encoder_layers, decoder_layers = range(config.encoder_layers), range(config.decoder_layers)
-        self.encoder = [EncoderLayer(config, supply, f"encoder_{i}") for i in encoder_layers]
+        self.encoder = [Layer(config, supply, f"encoder_{i}") for i in range(config.encoder_layers)]
         # A post-norm stack ends with a norm already.
         pre_norm = config.norm == "pre"
         self.encoder_norm = LayerNorm(config, "encoder_norm") if pre_norm else tf.identity
-        self.decoder = [DecoderLayer(config, supply, f"decoder_{i}") for i in decoder_layers]
+        self.decoder = [
+            Layer(config, supply, f"decoder_{i}", reads_source=True)
+            for i in range(config.decoder_layers)
+        ]
         self.decoder_norm = LayerNorm(config, "decoder_norm") if pre_norm else tf.identity
         self.logits_bias = None
         if config.biases == "all":
@@ -98,7 +102,7 @@ class Transformer(keras.Model):
         x_BxSxD = self._embed(source_BxS, tf.range(tf.shape(source_BxS)[1]), table_VxD)
         x_BxSxD = drop(x_BxSxD, self.config.dropout)
         for layer in self.encoder:
-            x_BxSxD = layer(x_BxSxD, bias_Bx1x1xS, drop)
+            x_BxSxD, _ = layer(x_BxSxD, bias_Bx1x1xS, drop)
         x_BxSxD = self.encoder_norm(x_BxSxD)
         keys_values = attention.cross_keys_values(
             x_BxSxD, [layer.cross_attention for layer in self.decoder]
@@ -129,7 +133,7 @@ class Transformer(keras.Model):
         weights_by_layer = []
         for layer, keys_values in zip(self.decoder, memory.keys_values, strict=True):
             x_BxTxD, weights_BxHxTxS = layer(
-                x_BxTxD, keys_values, memory.bias_Bx1x1xS, causal_bias_1x1xTxT, drop
+                x_BxTxD, causal_bias_1x1xTxT, drop, keys_values, memory.bias_Bx1x1xS
             )
             weights_by_layer.append(weights_BxHxTxS)
         return self.decoder_norm(x_BxTxD), tuple(weights_by_layer)
