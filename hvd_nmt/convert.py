@@ -83,21 +83,16 @@ def convert(options: Options) -> None:
         defaults = configuration.load(options.config, defaults)
     # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
     tensorflow_import.import_tensorflow()
-    from hvd_nmt.formats import foreign
-
-    model = _read(options)
-    print(*_lines(model, foreign.write(model, defaults, options.out)), sep="\n")
-
-
-def _read(options: Options) -> "ForeignModel":
-    from hvd_nmt.formats import marian, openseq2seq
+    from hvd_nmt.formats import foreign, marian, openseq2seq
 
     if options.model is not None:
-        return marian.read(options.model)
-    assert options.checkpoint is not None
-    assert options.vocabulary is not None
-    assert options.heads is not None
-    return openseq2seq.read(options.checkpoint, options.vocabulary, options.heads)
+        model = marian.read(options.model)
+    else:
+        assert options.checkpoint is not None
+        assert options.vocabulary is not None
+        assert options.heads is not None
+        model = openseq2seq.read(options.checkpoint, options.vocabulary, options.heads)
+    print(*_lines(model, foreign.write(model, defaults, options.out)), sep="\n")
 
 
 def _lines(foreign: "ForeignModel", prefix: Path) -> list[str]:

@@ -51,8 +51,7 @@ def convert(run: Path, checkpoint: str, out: Path, quantization: Quantization = 
     """
     with exclusive(out):
         require_free(out)
-        with replacing(out) as draft:
-            _write(run, find(run, checkpoint), draft, out, quantization)
+        _write(run, find(run, checkpoint), out, quantization)
 
 
 def cached(run: Path, checkpoint: str, quantization: Quantization = "float32") -> Path:
@@ -71,8 +70,7 @@ def cached(run: Path, checkpoint: str, quantization: Quantization = "float32") -
     if not path.exists():
         with exclusive(path):
             if not path.exists():  # another process may have made it while we waited
-                with replacing(path) as draft:
-                    _write(run, prefix, draft, path, quantization)
+                _write(run, prefix, path, quantization)
     return path
 
 
@@ -270,19 +268,14 @@ def _names(pieces: Sequence[str], rows: int) -> list[str]:
     return [*pieces, *(f"<unused {number}>" for number in range(len(pieces), rows))]
 
 
-def _write(run: Path, prefix: Path, folder: Path, out: Path, quantization: Quantization) -> None:
-    """Fill an empty folder, which is to be named `out`."""
+def _write(run: Path, prefix: Path, out: Path, quantization: Quantization) -> None:
     require_package()
     model, step = load_model(run, os.fspath(prefix))
     tokenizers = Tokenizers.of(*vocabularies(run))
     pieces = tokenizers.target.pieces
     spec = specification(model, tokenizers.source.pieces, pieces, quantization)
-    spec.save(os.fspath(folder))
-    for path in set(vocabularies(run)):
-        shutil.copyfile(path, folder / path.name)
     # Some imported models have bos after the zero vector that their decoder starts from.
     start = [pieces[BOS]] * extra_positions(model)
-    write_record(folder / FACTS, {"max_length": model.max_length, "target_prefix": start})
     begun = f", target_prefix=[{start}] * len(pieces)" if start else ""
     made_with = f"checkpoint {prefix.name} (step {step:,}), weights {quantization}"
     source, target = (f'model_file="{out.name}/{path.name}"' for path in vocabularies(run))
@@ -307,7 +300,12 @@ control characters such as TAB replaced by spaces, and keep empty lines empty yo
 `python -m hvd_nmt.translate --backend ctranslate2` does so, and sets the length penalty of each
 batch so that CTranslate2 ranks as hvd_nmt does.
 """
-    (folder / "README.txt").write_text(readme, encoding="utf-8")
+    with replacing(out) as draft:
+        spec.save(os.fspath(draft))
+        for path in set(vocabularies(run)):
+            shutil.copyfile(path, draft / path.name)
+        write_record(draft / FACTS, {"max_length": model.max_length, "target_prefix": start})
+        (draft / "README.txt").write_text(readme, encoding="utf-8")
 
 
 def _pieces(path: Path, side: str) -> list[str]:

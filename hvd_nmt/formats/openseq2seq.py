@@ -52,7 +52,7 @@ def read(checkpoint: Path, vocabulary: Path, heads: int) -> ForeignModel:
             ".data file lies."
         )
     read_fully(prefix)
-    weights, first, second, step = _tensors(prefix)
+    (weights, first, second), step = _tensors(prefix)
     pieces, rows = Tokenizer(vocabulary).vocabulary_size, len(weights[_EMBEDDING])
     if not 0 <= rows - pieces < 8:  # rows are filled up to a multiple of 8
         raise RunError(
@@ -71,9 +71,7 @@ def read(checkpoint: Path, vocabulary: Path, heads: int) -> ForeignModel:
     return ForeignModel("NVIDIA OpenSeq2Seq", model, spm, step=step, adam=adam)
 
 
-def _tensors(
-    prefix: Path,
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray], int]:
+def _tensors(prefix: Path) -> tuple[list[dict[str, np.ndarray]], int]:
     """The weights, Adam's first and second moments, each by name in the forward pass; the step."""
     reader = tf.train.load_checkpoint(os.fspath(prefix))
     kinds: dict[str | None, dict[str, np.ndarray]] = {None: {}, "/Adam": {}, "/Adam_1": {}}
@@ -87,7 +85,7 @@ def _tensors(
     if not {_EMBEDDING, f"transformer_encoder/layer_0/{_INNER}"} <= kinds[None].keys():
         raise RunError(f"{prefix} is no checkpoint of an OpenSeq2Seq Transformer.")
     step = int(reader.get_tensor("global_step")) if "global_step" in names else 0
-    return kinds[None], kinds["/Adam"], kinds["/Adam_1"], step
+    return [*kinds.values()], step
 
 
 def _config(weights: dict[str, np.ndarray], heads: int) -> ModelConfig:

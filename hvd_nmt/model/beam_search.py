@@ -4,13 +4,11 @@ Capitals in names: B sentences, K hypotheses per sentence, V vocabulary, T targe
 which there is room, P positions of random numbers, S source positions, C candidates per
 sentence and step. Inside the search B are the sentences that are still searched.
 
-A hypothesis is *alive* until it predicts eos; then it is *finished*, keeps its score, and no later
-step can make it worse. "No hypothesis" is a score of -inf: no large number stands in for infinity,
-so scores may be as low as they like.
+A hypothesis is *alive* until it predicts eos; then it is *finished* and keeps its score. "No
+hypothesis" is a score of -inf, so scores may be as low as they like.
 
-Two loops: the inner one makes one step after the other; it stops when a share of the sentences is
-done, or the room for positions used up. The outer one then drops the sentences that are done, so
-that they cost no more time, and makes room.
+Two loops: the inner one makes steps until a share of the sentences is done, or the room for
+positions used up. The outer one then drops the sentences that are done, and makes room.
 
 Source: Wu et al. 2016, "Google's Neural Machine Translation System" (arXiv 1609.08144), section 7;
 the 2K candidates and the rule that ends the search follow Tensor2Tensor's beam_search.py. Only a
@@ -82,8 +80,9 @@ def beam_search(
 ) -> BeamResult:
     """Find the most probable target sentences, or draw some, B at a time.
 
-    A hypothesis has the score log-probability / `decoding.penalty` + `coverage_penalty`. With a
-    beam of 1 this is greedy search: a sentence ends when eos is the most probable token.
+    A hypothesis has the score log-probability / `decoding.penalty` + `decoding.coverage_penalty` x
+    the sum over source tokens of log(min(attention they got, 1)). With a beam of 1 this is greedy
+    search: a sentence ends when eos is the most probable token.
 
     Args:
         step: see `Step`. It gets the last tokens (bos at position 0) and returns float32 scores of
@@ -113,17 +112,6 @@ def beam_search(
     found = _with_whole_numbers(end.found, tf.int32)
     longest = tf.maximum(tf.reduce_max(found.lengths_BxK), 0)  # of no sentence it is INT_MIN
     return found._replace(ids_BxKxT=found.ids_BxKxT[:, :, :longest])
-
-
-def coverage_penalty(coverage_BxKxS: tf.Tensor, beta: float) -> tf.Tensor:
-    """[B, K]: beta x the sum over source tokens of log(min(attention they got, 1)), at most 0.
-
-    `coverage_BxKxS` is the attention of a hypothesis, summed over the target positions.
-
-    Source: Wu et al. 2016 (arXiv 1609.08144), equation 14.
-    """
-    share_BxKxS = tf.clip_by_value(coverage_BxKxS, 1e-30, 1.0)  # a score stays finite
-    return beta * tf.reduce_sum(tf.math.log(share_BxKxS), -1)
 
 
 def _with_whole_numbers(tensors: Any, dtype: tf.DType) -> Any:
@@ -259,9 +247,14 @@ def _may_end(position: tf.Tensor, decoding: Decoding, count: int) -> tf.Tensor:
 def _score(
     logp_BxC: tf.Tensor, length: tf.Tensor, coverage_BxCxS: tf.Tensor, decoding: Decoding
 ) -> tf.Tensor:
+    """See `beam_search`; `coverage_BxCxS` is the attention summed over the target positions.
+
+    Source: Wu et al. 2016 (arXiv 1609.08144), equation 14.
+    """
     score_BxC = logp_BxC / decoding.penalty(tf.cast(length, tf.float32))
     if decoding.coverage_penalty:
-        score_BxC += coverage_penalty(coverage_BxCxS, decoding.coverage_penalty)
+        share_BxCxS = tf.clip_by_value(coverage_BxCxS, 1e-30, 1.0)  # a score stays finite
+        score_BxC += decoding.coverage_penalty * tf.reduce_sum(tf.math.log(share_BxCxS), -1)
     return score_BxC
 
 

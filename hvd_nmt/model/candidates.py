@@ -15,14 +15,6 @@ from hvd_nmt.config import EOS
 from hvd_nmt.model.decoding import Decoding
 
 
-class Candidates(NamedTuple):
-    """Continuations of the hypotheses of each sentence."""
-
-    logp_BxC: tf.Tensor  # float32, of the whole hypothesis; -inf where there is no candidate
-    parent_BxC: tf.Tensor  # int64, 0..K-1: the hypothesis that is continued
-    token_BxC: tf.Tensor  # int64
-
-
 class Rules(NamedTuple):
     """What the next token of each sentence depends on, besides its probability."""
 
@@ -34,7 +26,7 @@ class Rules(NamedTuple):
 
 def candidates(
     logits_BxKxV: tf.Tensor, alive_logp_BxK: tf.Tensor, rules: Rules, decoding: Decoding
-) -> Candidates:
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """The continuations among which the next hypotheses are.
 
     A search gets the C = 2K best, best first (greedy search the best one). A drawing gets the one
@@ -45,6 +37,10 @@ def candidates(
         logits_BxKxV: float32 scores of the next tokens, of which a softmax makes probabilities. A
             row with a NaN has no successors.
         alive_logp_BxK: float32, of the hypotheses; -inf where there is none.
+
+    Returns:
+        logp_BxC of the whole hypothesis, -inf where there is none; parent_BxC, the place 0..K-1 of
+        the hypothesis that is continued; token_BxC.
     """
     K, V = alive_logp_BxK.shape[1], logits_BxKxV.shape[2]
     logits_NxV = tf.reshape(logits_BxKxV, [-1, V])
@@ -70,10 +66,9 @@ def candidates(
     logp_BxA = tf.reshape(logp_BxKxc, [-1, K * per_row])
     if C == K:  # one for each hypothesis
         own_K = tf.range(K, dtype=tf.int64)
-        return Candidates(logp_BxA, tf.zeros_like(token_BxA) + own_K, token_BxA)
+        return logp_BxA, tf.zeros_like(token_BxA) + own_K, token_BxA
     logp_BxC, index_BxC = largest(logp_BxA, C)
-    token_BxC = tf.gather(token_BxA, index_BxC, batch_dims=1)
-    return Candidates(logp_BxC, index_BxC // per_row, token_BxC)
+    return logp_BxC, index_BxC // per_row, tf.gather(token_BxA, index_BxC, batch_dims=1)
 
 
 def top_k(x_NxV: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:

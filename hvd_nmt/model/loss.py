@@ -83,15 +83,11 @@ def cross_entropy(
     return Loss(*summed(states_NxD, embedding_VxD))
 
 
-def _elements_at_once() -> int:
-    return ON_GPU if device.is_gpu() else ON_CPU
-
-
 def _by_pieces(
     states_NxD: tf.Tensor, embedding_VxD: tf.Tensor, labels_N: tf.Tensor, label_smoothing: float
 ) -> tuple[Loss, tf.Tensor, tf.Tensor]:
-    """Sums and gradients, piece by piece so that N x V never exceeds `_elements_at_once`."""
-    rows = max(1, _elements_at_once() // embedding_VxD.shape[0])
+    """Sums and gradients, piece by piece so that N x V is never too large."""
+    rows = max(1, (ON_GPU if device.is_gpu() else ON_CPU) // embedding_VxD.shape[0])
     total = tf.shape(labels_N)[0]
 
     def one_piece() -> tuple[Loss, tf.Tensor, tf.Tensor]:

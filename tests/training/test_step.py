@@ -118,7 +118,7 @@ def test_ranks_that_compute_otherwise_take_the_same_curve(
 def test_a_program_gives_the_gradients_of_the_graph(precision, pieces, monkeypatch):
     """With the dropout masks of the graph, to the bit the same."""
     if pieces == "pieces":  # 49 target positions in pieces of 20
-        monkeypatch.setattr(loss, "_elements_at_once", lambda: 20 * 64)
+        monkeypatch.setattr(loss, "ON_CPU", 20 * 64)
     config = TrainingConfig(jit_compile=True)
     sizes = {"attention_dropout": 0.1, "feed_forward_dropout": 0.1, "max_length": 32}
     made = TrainingModel(
