@@ -41,9 +41,9 @@ class Options:
     run: Path
     """run directory with checkpoints, config.yaml and spm.model"""
     last: int | None = None
-    """how many of the newest; 5 if neither this nor another choice is given"""
+    """at most how many of the newest; 5 if neither this nor another choice is given"""
     best: int | None = None
-    """how many of the best by the run's evaluation.best_by, instead"""
+    """at most how many of the best by the run's evaluation.best_by, instead"""
     checkpoints: tuple[str, ...] = ()
     """names or prefixes of checkpoints, of one run, instead"""
     raw: bool = False
@@ -92,12 +92,6 @@ def average(options: Options) -> None:
         loss = checkpoint.manifest.val_loss
         validated = "" if loss is None else f", validation loss {loss:.4f}"
         print(f"  {checkpoint.prefix}  step {checkpoint.step:,}{validated}")
-    if len(chosen) < options.count:
-        print(
-            f"hvd_nmt.average: {options.run} holds {len(chosen)} such checkpoints, not the "
-            f"{options.count} asked for: the mean is that of {len(chosen)}.",
-            file=sys.stderr,
-        )
     print(f"written     {averaging.write(options.run, chosen, options.target)}")
     command = f"python -m hvd_nmt.translate --run {options.target}"
     print(f"translate   {command} < in.txt > out.txt")

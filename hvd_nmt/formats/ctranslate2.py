@@ -27,7 +27,7 @@ from hvd_nmt.formats import Quantization
 from hvd_nmt.model.batching import batches, cut
 from hvd_nmt.model.decoding import EXTRA_TOKENS, Decoding
 from hvd_nmt.model.tokenizer import Tokenizers
-from hvd_nmt.model.transformer import OpenSeq2SeqTransformer, Transformer
+from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import DEFAULT, Translation
 
 FACTS = "hvd_nmt.json"
@@ -188,7 +188,7 @@ def specification(
     """
     from ctranslate2 import specs
 
-    config, starts_from_zero = model.config, isinstance(model, OpenSeq2SeqTransformer)
+    config, starts_from_zero = model.config, model.extra_positions > 0
     spec = specs.TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
         config.heads,
@@ -211,11 +211,6 @@ def specification(
     spec.validate()
     spec.optimize(quantization if quantization.startswith("int8") else None)
     return spec
-
-
-def extra_positions(model: Transformer) -> int:
-    """Positions that a sequence needs beyond the tokens it is made of."""
-    return 1 if isinstance(model, OpenSeq2SeqTransformer) else 0
 
 
 def _copy_weights(model: Transformer, spec: Any, dtype: type[np.generic]) -> None:
@@ -241,7 +236,7 @@ def _copy_weights(model: Transformer, spec: Any, dtype: type[np.generic]) -> Non
     decoder.embeddings.weight = decoder.projection.weight = array(model.embedding)
     if model.logits_bias is not None:
         decoder.projection.bias = array(model.logits_bias)
-    places = tf.range(model.max_length + extra_positions(model))
+    places = tf.range(model.max_length + model.extra_positions)
     for part, layers in ((encoder, model.encoder), (decoder, model.decoder)):
         part.scale_embeddings = True
         part.position_encodings.encodings = array(model.position_signal(places))
@@ -275,7 +270,7 @@ def _write(run: Path, prefix: Path, out: Path, quantization: Quantization) -> No
     pieces = tokenizers.target.pieces
     spec = specification(model, tokenizers.source.pieces, pieces, quantization)
     # Some imported models have bos after the zero vector that their decoder starts from.
-    start = [pieces[BOS]] * extra_positions(model)
+    start = [pieces[BOS]] * model.extra_positions
     begun = f", target_prefix=[{start}] * len(pieces)" if start else ""
     made_with = f"checkpoint {prefix.name} (step {step:,}), weights {quantization}"
     source, target = (f'model_file="{out.name}/{path.name}"' for path in vocabularies(run))

@@ -215,11 +215,7 @@ def _extended(search: _Search, given: Given, step: Step, decoding: Decoding) -> 
     cut_B = at_limit_B if decoding.sample else at_limit_B & (finished.lengths_BxK[:, 0] == 0)
     cut_BxK = cut_B[:, None] & (logp_BxK > -float("inf"))
     finished = _keep_best(finished, ids_BxKxT, position + 1, where_else_none(cut_BxK, score_BxK))
-    if decoding.normalization == "marian" and not decoding.sample:
-        is_over_B = _is_over_as_in_marian(finished, logp_BxK, position + 1, decoding)
-    else:
-        is_over_B = _cannot_be_beaten(finished, logp_BxK, given.most_B, decoding)
-    done_B = at_limit_B | is_over_B
+    done_B = at_limit_B | _is_over(finished, logp_BxK, position + 1, given, decoding)
     return _Search(
         position=position + 1,
         ids_BxKxT=ids_BxKxT,
@@ -258,27 +254,25 @@ def _score(
     return score_BxC
 
 
-def _cannot_be_beaten(
-    finished: BeamResult, logp_BxK: tf.Tensor, most_B: tf.Tensor, decoding: Decoding
+def _is_over(
+    finished: BeamResult, logp_BxK: tf.Tensor, length: tf.Tensor, given: Given, decoding: Decoding
 ) -> tf.Tensor:
-    """Whether no alive hypothesis can get among the n_best finished ones."""
-    # Log-probabilities only fall, for them the longest length has the kindest penalty, and the
-    # best coverage penalty is 0.
-    attainable_B = tf.reduce_max(logp_BxK, 1) / decoding.penalty(tf.cast(most_B, tf.float32))
-    return finished.scores_BxK[:, decoding.n_best - 1] >= attainable_B
+    """Whether no alive hypothesis can get among the n_best finished ones.
 
-
-def _is_over_as_in_marian(
-    finished: BeamResult, logp_BxK: tf.Tensor, length: tf.Tensor, decoding: Decoding
-) -> tf.Tensor:
-    """Whether K hypotheses have finished and no alive one, as long as it is now, beats the worst.
+    With "marian": whether K have finished and no alive one, as long as it is now, beats the worst.
 
     Source: transformers, generation/utils.py, `_check_early_stop_heuristic` with early_stopping
-    False, its default. What is finished later could score higher and is not waited for.
+    False, its default.
     """
-    worst_B = finished.scores_BxK[:, -1]
-    alive_B = tf.reduce_max(logp_BxK, 1) / decoding.penalty(tf.cast(length, tf.float32))
-    return (worst_B > -float("inf")) & (worst_B >= alive_B)
+    alive_B = tf.reduce_max(logp_BxK, 1)
+    if decoding.normalization == "marian" and not decoding.sample:
+        worst_B = finished.scores_BxK[:, -1]
+        alive_B /= decoding.penalty(tf.cast(length, tf.float32))
+        return (worst_B > -float("inf")) & (worst_B >= alive_B)
+    # Log-probabilities only fall, for them the longest length has the kindest penalty, and the
+    # best coverage penalty is 0.
+    alive_B /= decoding.penalty(tf.cast(given.most_B, tf.float32))
+    return finished.scores_BxK[:, decoding.n_best - 1] >= alive_B
 
 
 def _keep_best(

@@ -105,7 +105,7 @@ SOURCE, TARGET = [5, 9, 30, 7, 12, EOS], [8, 8, 21, 37, 6, 15, 33, EOS]
 )
 def test_every_kind_of_model_has_the_same_probabilities(changes, tmp_path):
     model = random_model(**changes)
-    prefix = [PIECES[BOS]] * ctranslate2.extra_positions(model)
+    prefix = [PIECES[BOS]] * model.extra_positions
     wanted = log_probabilities(model, SOURCE, TARGET)
     found = by_engine(written(model, tmp_path / "model"), SOURCE, TARGET, prefix)
     assert np.abs(found - wanted).max() < 2e-4
