@@ -24,7 +24,7 @@ from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.config import BOS, EOS, UNK
 from hvd_nmt.formats import Quantization
-from hvd_nmt.model.batching import batches, cut
+from hvd_nmt.model.batching import batches
 from hvd_nmt.model.decoding import EXTRA_TOKENS, Decoding
 from hvd_nmt.model.tokenizer import Tokenizers
 from hvd_nmt.model.transformer import Transformer
@@ -109,15 +109,14 @@ class CTranslate2Translator:
         details: bool = False,
         numbers: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, list[Translation]]]:
-        """As `Translator.translate`, without token scores and alignments."""
-        read = [cut(ids, self.max_length) for ids in sources]
-        for index, ids in enumerate(read):
+        """As `Translator.translate`, without token scores and alignments; none is too long."""
+        for index, ids in enumerate(sources):
             if len(ids) <= 1:
                 yield index, [Translation(np.zeros(0, np.int32), 0.0)]
         begun = []
-        for batch in batches([len(ids) for ids in read], min(batch_tokens, _BATCH_TOKENS)):
-            penalty = self._penalty(len(read[batch[0]]))
-            begun.append((batch, penalty, self._begin([read[i] for i in batch], penalty)))
+        for batch in batches([len(ids) for ids in sources], min(batch_tokens, _BATCH_TOKENS)):
+            penalty = self._penalty(len(sources[batch[0]]))
+            begun.append((batch, penalty, self._begin([sources[i] for i in batch], penalty)))
         for batch, penalty, promises in begun:
             for index, promise in zip(batch, promises, strict=True):
                 yield index, self._translations(promise.result(), penalty)

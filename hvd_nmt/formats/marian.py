@@ -5,14 +5,10 @@
     vocab.json           gives the pieces of both their ids: </s> 0, <unk> 1, ..., <pad> last
     target_vocab.json    those of the target, where each side has an embedding of its own
 
-The architecture is that of transformers' MarianMTModel: normalisation after each sub-layer
-(epsilon 1e-5), biases everywhere, sinusoids with wavelengths of their own, one matrix for target
-and softmax, which most often is the source's, too. Its decoder starts from <pad>, as a rule, whose
-row becomes that of our bos; ours is never predicted, as there.
-
-With one vocab.json both SentencePiece models of the run hold the pieces of both languages under the
-same ids, so that one embedding serves them. Each cuts text as its own .spm does, because what that
-does not know is marked as unused, and puts any of the pieces together to text.
+The decoder starts from <pad>, as a rule, whose row becomes that of our bos; neither is ever
+predicted. With one vocab.json both SentencePiece models of the run hold the pieces of both
+languages under the same ids, so that one embedding serves them; what a side's own .spm does not
+know is marked as unused, so that text is cut as that does.
 
 Source: transformers, models/marian/modeling_marian.py; Linear keeps kernels as [out, in].
 """
@@ -37,7 +33,7 @@ NEVER = -100.0
 _UNKNOWN_PENALTY = 10.0
 """by which SentencePiece holds an unknown character for less likely than its rarest piece"""
 _SPECIAL = {PAD: "<pad>", EOS: "</s>", UNK: "<unk>"}
-_ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}
+_ACTIVATIONS: dict[str, Any] = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}
 _SHARED, _SOURCE = "model.shared.weight", "model.encoder.embed_tokens.weight"
 _OF_TARGET = ("model.decoder.embed_tokens.weight", "lm_head.weight")
 _POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
@@ -119,12 +115,6 @@ def _config(settings: dict[str, Any], path: Path) -> ModelConfig:
                 f"{path} has {name} {json.dumps(value)}: only models with {json.dumps(wanted)} can "
                 "be imported."
             )
-    activation: Any = _ACTIVATIONS.get(str(settings.get("activation_function")))
-    if activation is None:
-        raise RunError(
-            f"{path} has the activation {settings.get('activation_function')!r}: only "
-            f"{', '.join(_ACTIVATIONS)} can be imported."
-        )
     try:
         return ModelConfig(
             settings["encoder_layers"], settings["decoder_layers"], settings["d_model"],
@@ -136,11 +126,11 @@ def _config(settings: dict[str, Any], path: Path) -> ModelConfig:
             feed_forward_dropout=settings.get("activation_dropout", 0.0),
             norm="post",
             norm_epsilon=1e-5,
-            activation=activation,
+            activation=_ACTIVATIONS[settings["activation_function"]],
             biases="all",
         )  # fmt: skip
     except (KeyError, TypeError, ConfigError) as error:
-        raise RunError(f"{path} describes a model that cannot be: {error}") from None
+        raise RunError(f"{path} describes a model that cannot be imported: {error}") from None
 
 
 def _tensors(path: Path) -> dict[str, np.ndarray]:

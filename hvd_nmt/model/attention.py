@@ -150,10 +150,9 @@ def _softmax(logits: tf.Tensor, scale: float, bias: tf.Tensor) -> tf.Tensor:
 
 
 def padding_bias(is_pad_BxS: tf.Tensor) -> tf.Tensor:
-    """[B, 1, 1, S]: -1e4 at padding. Finite, so a row of padding alone gives no NaN.
+    """[B, 1, 1, S]: -1e4 at padding, finite, so a row of padding alone gives no NaN.
 
-    -1e4 fits float16, and scaled with the logits by K^-0.5 it still underflows to a weight of
-    exactly 0: it is 1,250 below a logit of 0 with 64 units a head, and 104 are enough.
+    It fits float16, and scaled by K^-0.5 it still underflows to a weight of exactly 0.
     """
     return tf.where(is_pad_BxS, -1e4, 0.0)[:, None, None, :]
 

@@ -86,11 +86,10 @@ def beam_search(
 
     Args:
         step: see `Step`. It gets the last tokens (bos at position 0) and returns float32 scores of
-            the next ones, of which a softmax makes probabilities (log-probabilities are such
-            scores too). A row with a NaN has no successors. Hypotheses change places from step to
-            step and `state` is not re-ordered: `origins` says at which place 0..K-1 each one was
-            at every position up to the present one, and -1 beyond. T grows by and by. Attention
-            may be None without a coverage penalty.
+            the next ones as in `candidates`, and without a coverage penalty perhaps no attention.
+            Hypotheses change places from step to step and `state` is not re-ordered: `origins`
+            says at which place 0..K-1 each one was at every position up to the present one, and
+            -1 beyond.
         state: nested structure of tensors with B as leading dimension. Sentences that are done are
             taken out of it. A dimension that is statically 0 may grow from step to step.
         decoding: its lengths are not used here, see `Given`; of n_best results each is what

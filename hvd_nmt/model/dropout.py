@@ -17,11 +17,10 @@ class Dropout:
     """Hands each dropout site of one training step its own random bits.
 
     Bits are drawn as 64-bit words and read as four 16-bit numbers, a quarter of the random
-    numbers that one float per unit costs. The share dropped is a multiple of 2^-16 and the kept
-    units are scaled by exactly its inverse, so the expectation is unchanged.
+    numbers that one float per unit costs. The share dropped is a multiple of 2^-16.
 
-    Numbers that TensorFlow needs on the host, such as sizes, are never computed on a GPU: each
-    would make the host wait for all that the GPU has still to do.
+    Numbers that TensorFlow needs on the host, such as sizes, are never computed on a GPU, for
+    which the host would wait.
 
     Args:
         seed_2: int32 [2], different for each training step and rank; the second number is spaced

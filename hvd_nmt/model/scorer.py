@@ -43,23 +43,22 @@ class Scorer:
         """Log-probabilities and alignments of given translations.
 
         Args:
-            sources, targets: ids, ending with eos; more than `max_length` are cut to it.
+            sources: ids, ending with eos; more than `max_length` are cut to it.
+            targets: at most `max_length` ids each.
             batch_tokens: source or target tokens, padding included, scored at once; fewer where
                 the vocabulary is large.
 
         Yields:
             (index, scores of its tokens), long sentences first.
         """
-        limit = self.max_length
-        source_ids = [cut(ids, limit) for ids in sources]
-        target_ids = [ids[:limit] for ids in targets]
-        longer = [max(len(a), len(b)) for a, b in zip(source_ids, target_ids, strict=True)]
+        source_ids = [cut(ids, self.max_length) for ids in sources]
+        longer = [max(len(a), len(b)) for a, b in zip(source_ids, targets, strict=True)]
         room = ELEMENTS_AT_ONCE // self._models[0].vocabulary_size
         for batch in batches(longer, max(1, min(batch_tokens, room)), least=1):
-            tensors = (tf.constant(padded([x[i] for i in batch])) for x in (source_ids, target_ids))
+            tensors = (tf.constant(padded([x[i] for i in batch])) for x in (source_ids, targets))
             found = [tensor.numpy() for tensor in self._graph(*tensors)]
             for index, logp_T, alignment_T in zip(batch, *found, strict=True):
-                length = len(target_ids[index])
+                length = len(targets[index])
                 yield index, TokenScores(logp_T[:length], alignment_T[:length])
 
     def _score(self, source_BxS: tf.Tensor, target_BxT: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

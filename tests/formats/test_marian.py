@@ -274,7 +274,7 @@ def test_a_matrix_for_each_side_is_read_as_it_is(separate, tmp_path, capsys):
     [
         ("scale_embedding false", {"scale_embedding": False}),
         ("model_type", {"model_type": "bart"}),
-        ("activation 'tanh'", {"activation_function": "tanh"}),
+        ("cannot be imported: 'tanh'", {"activation_function": "tanh"}),
         ("describes a model that cannot be", {"d_model": 30}),
         ("decoder_start_token_id 65000", {"decoder_start_token_id": 65000}),
         ("rows in model.shared.weight", {"model.shared.weight"}),

@@ -1,17 +1,15 @@
-"""The Transformer: what may influence what, the cached step, dtypes, initial weights, learning."""
+"""The Transformer: what may influence what, the cached step, dtypes, initial weights."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import BOS, EOS, PAD, ModelConfig
 from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.transformer import Transformer, build_transformer
-from hvd_nmt.model.translator import Translator
 
 VOCABULARY = 40
 PLAIN = ModelConfig(2, 2, 16, 2, 32, max_length=24)
@@ -225,45 +223,3 @@ def test_each_place_has_its_rate_of_dropout():
     encoder = [(0.1, 5, 16), (0.2, 2, 5, 5), (0.1, 5, 16), (0.3, 5, 32), (0.1, 5, 16)]
     decoder = [(0.1, 7, 16), (0.2, 2, 7, 7), (0.1, 7, 16), (0.2, 2, 7, 5), (0.1, 7, 16)]
     assert found == [*encoder, *decoder, (0.3, 7, 32), (0.1, 7, 16)]
-
-
-@pytest.mark.long
-def test_a_tiny_model_learns_to_copy():
-    """Random sequences: only attention to the right source position can predict the next token."""
-    vocabulary, longest, width, steps = 16, 8, 32, 300
-
-    def sentences(count, seed):
-        rng = np.random.default_rng(seed)
-        rows = rng.integers(3, vocabulary, (count, longest + 1)).astype(np.int32)
-        length_B = rng.integers(3, longest + 1, count)[:, None]
-        position_T = np.arange(longest + 1)
-        rows = np.where(position_T < length_B, rows, PAD)
-        return np.where(position_T == length_B, EOS, rows).astype(np.int32)
-
-    config = ModelConfig(1, 1, width, 4, 2 * width, max_length=longest + 1)
-    model = Transformer(config, vocabulary, seed=1)
-    weights = model.trainable_variables
-    # To 0 in a line: at a constant rate single steps still throw the accuracy back.
-    adam = keras.optimizers.Adam(keras.optimizers.schedules.PolynomialDecay(6e-3, steps, 0.0))
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
-    def train(rows_BxT):
-        labels_N = tf.reshape(rows_BxT, [-1])
-        with tf.GradientTape() as tape:
-            states_BxTxD = model.decode(rows_BxT, model.encode(rows_BxT))
-            states_NxD = tf.reshape(states_BxTxD, [-1, width])
-            loss = cross_entropy(states_NxD, model.embedding, labels_N, 0.1).smoothed
-            per_token = loss / tf.math.count_nonzero(labels_N, dtype=tf.float32)
-        gradients = map(tf.convert_to_tensor, tape.gradient(per_token, weights))
-        adam.apply_gradients(zip(gradients, weights, strict=True))
-
-    held_out = sentences(256, seed=2)
-    for batch in np.split(sentences(64 * steps, seed=1), steps):
-        train(tf.constant(batch))
-    right = np.argmax(model(held_out, held_out), -1) == held_out
-    assert right[held_out != PAD].mean() > 0.97
-
-    wanted = [row[row != PAD] for row in held_out[:64]]
-    found = dict(Translator(model).translate(wanted))
-    right = [np.array_equal(found[i][0].ids, ids) for i, ids in enumerate(wanted)]
-    assert np.mean(right) > 0.9
