@@ -32,7 +32,7 @@ from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.files import require_free
 from hvd_nmt.common.units import data_size
 from hvd_nmt.config import command_line
-from hvd_nmt.data.text import is_blank, read_lines
+from hvd_nmt.data.text import read_lines
 from hvd_nmt.formats import Quantization
 from hvd_nmt.translation.settings import Search, Settings
 
@@ -76,7 +76,7 @@ def export(options: Options) -> None:
     require_free(options.out)
     lines: list[str] = []
     if options.verify_on is not None:
-        text = (line for line in read_lines(options.verify_on, lenient=True) if not is_blank(line))
+        text = (line for line in read_lines(options.verify_on, lenient=True) if line.strip())
         if not (lines := list(islice(text, _LINES))):
             raise DataError(f"{options.verify_on} holds no text to compare on.")
     # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.

@@ -433,5 +433,5 @@ def test_multi30k(tmp_path):
     assert (len(data.train), len(data.dev), len(data.text("test")[0])) == (29_000, 1_014, 1_000)
     assert data.manifest.vocabulary_size == 8000
     assert data.manifest.vocabulary_hash.startswith("b1913b3d90eb")
-    plan = BatchPlan.of(data.train, 4096, seed=1)
+    plan = BatchPlan(data.train.source.lengths, data.train.target.lengths, 4096, seed=1)
     assert plan.steps_per_epoch == -(-int(data.train.target.lengths.sum()) // 4096)

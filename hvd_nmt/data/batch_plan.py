@@ -20,7 +20,7 @@ import numpy as np
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config.mixture import Stage
-from hvd_nmt.data.corpus import DataDirectory, ParallelCorpus
+from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.data.mixed_epochs import MixedEpochs
 
 # Target lengths are sorted in bands of two, never more: one bit of the sort key says which. With
@@ -77,15 +77,6 @@ class BatchPlan:
             )
 
     @classmethod
-    def of(
-        cls, corpus: ParallelCorpus, tokens_per_step: int, seed: int,
-        mixture: MixedEpochs | None = None, copies: int = 1,
-    ) -> "BatchPlan":  # fmt: skip
-        """The plan of training pairs."""
-        lengths = corpus.source.lengths, corpus.target.lengths
-        return cls(*lengths, tokens_per_step, seed, mixture, copies)
-
-    @classmethod
     def of_data(
         cls, data: DataDirectory, stages: Sequence[Stage], tokens_per_step: int, seed: int
     ) -> "BatchPlan":
@@ -94,8 +85,8 @@ class BatchPlan:
         if stages or data.manifest.corpora:
             found = MixedEpochs.of(data, stages, tokens_per_step, seed)
             mixture = None if found.is_plain else found
-        copies = data.manifest.copies or 1
-        return cls.of(data.epochs, tokens_per_step, seed, mixture, copies)
+        lengths = data.epochs.source.lengths, data.epochs.target.lengths
+        return cls(*lengths, tokens_per_step, seed, mixture, data.manifest.copies or 1)
 
     @cached_property
     def steps_per_epoch(self) -> int:

@@ -129,8 +129,6 @@ class Sentences:
 
     def __getitem__(self, index: int) -> np.ndarray:
         """The ids of one sentence, 0 <= index < len."""
-        if not 0 <= index < len(self):
-            raise IndexError(index)
         return self.ids[self.offsets[index] : self.offsets[index + 1]]
 
     def part(self, pairs: range) -> "Sentences":

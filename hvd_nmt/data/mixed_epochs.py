@@ -144,8 +144,12 @@ class MixedEpochs:
             first, last = (
                 self._drawn(stage, name, step) for step in (first_step, first_step + steps)
             )
-            before = sum(self._passes(earlier, name) for earlier in range(stage))
             pairs = len(self.ranges[name])
+            before = sum(
+                -(-self._drawn(earlier, name, self._ends[earlier]) // pairs)
+                for earlier in range(stage)
+                if name in self.stages[earlier].weights
+            )
             for number in range(first // pairs, last // pairs + 1):
                 begin, end = max(first - number * pairs, 0), min(last - number * pairs, pairs)
                 part = self._part(name, before + number, begin, end)
@@ -203,12 +207,6 @@ class MixedEpochs:
         """Pairs of a corpus that a stage has drawn until a step of the run."""
         epochs = Fraction(step - self._first_steps[stage], self.steps_per_epoch[stage])
         return int(epochs * self._quotas[stage][name])
-
-    def _passes(self, stage: int, name: str) -> int:
-        """How often a stage that has ended began a corpus."""
-        if name not in self.stages[stage].weights:
-            return 0
-        return -(-self._drawn(stage, name, self._ends[stage]) // len(self.ranges[name]))
 
     def _part(self, name: str, number: int, begin: int, end: int) -> np.ndarray:
         """From the begin-th to the end-th sentence of a pass through a corpus, sorted."""

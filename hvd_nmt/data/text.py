@@ -74,19 +74,20 @@ def pair_blocks(source_path: str | Path, target_path: str | Path) -> Iterator[Bl
             last is known only at the end: use nothing before.
     """
     paths = source_path, target_path
-    block: list[tuple[bytes, bytes]] = []
-    counts, n_bytes = [0, 0], 0
+    lines: tuple[list[bytes], list[bytes]] = [], []
+    counts, first, n_bytes = [0, 0], 1, 0
     for source, target in zip_longest(*(_raw_lines(path, str(path)) for path in paths)):
         counts[0] += source is not None
         counts[1] += target is not None
         if source is not None and target is not None:
-            block.append((source.removesuffix(b"\n"), target.removesuffix(b"\n")))
+            lines[0].append(source.removesuffix(b"\n"))
+            lines[1].append(target.removesuffix(b"\n"))
             n_bytes += len(source) + len(target)
-        if len(block) == _BLOCK_PAIRS or n_bytes > _BLOCK_BYTES:
-            yield _block(block, min(counts))
-            block, n_bytes = [], 0
-    if block:
-        yield _block(block, min(counts))
+        if len(lines[0]) == _BLOCK_PAIRS or n_bytes > _BLOCK_BYTES:
+            yield Block(lines, first)
+            lines, first, n_bytes = ([], []), min(counts) + 1, 0
+    if lines[0]:
+        yield Block(lines, first)
     for path, count in zip(paths, counts, strict=True):
         if not count:
             raise DataError(f"{path} is empty: it needs one sentence per line.")
@@ -101,16 +102,6 @@ def plain(line: str) -> str:
     """A line with each control character, separator and byte order mark replaced by a space."""
     # isprintable is false for every character of _CONTROLS, and faster than the search.
     return line if line.isprintable() else _CONTROLS.sub(" ", line)
-
-
-def is_blank(line: str) -> bool:
-    """Whether a line holds nothing to translate: only white space, or nothing at all."""
-    return not line or line.isspace()
-
-
-def _block(pairs: list[tuple[bytes, bytes]], last: int) -> Block:
-    source, target = map(list, zip(*pairs, strict=True))
-    return Block((source, target), last - len(pairs) + 1)
 
 
 def _raw_lines(source: str | Path | Iterable[bytes], name: str) -> Iterator[bytes]:

@@ -23,7 +23,7 @@ from babel.core import get_global, parse_locale
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config.schema import NaturalFloat, NaturalInt, PositiveInt, require_limits
 from hvd_nmt.data.sentencepiece_model import without_tags
-from hvd_nmt.data.text import is_blank, plain
+from hvd_nmt.data.text import plain
 
 EMPTY = "a side is empty"
 TOO_MANY_WORDS = "too many words"
@@ -184,7 +184,7 @@ def _is_empty(line: str) -> bool:
 
     `encoding.left_out` is exact for each vocabulary, but too late for `removed.tsv.gz`.
     """
-    return is_blank(line) or not (_WORD.search(line) or _normalizer().normalize(line))
+    return not line.strip() or not (_WORD.search(line) or _normalizer().normalize(line))
 
 
 @cache
@@ -194,10 +194,8 @@ def _normalizer() -> sentencepiece.SentencePieceNormalizer:
 
 def _collapsed(line: str) -> str:
     if not line.isprintable():  # of all white space, only U+0020 is printable
-        return _SPACES.sub(" ", line).strip(" ")
-    if "  " in line:
-        return " ".join(filter(None, line.split(" ")))
-    return line.strip(" ")
+        line = _SPACES.sub(" ", line)
+    return " ".join(filter(None, line.split(" ")))
 
 
 def _out_of(ratio: float, one: int, other: int) -> bool:

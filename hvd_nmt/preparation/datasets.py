@@ -126,8 +126,7 @@ def download(name: str, cache: Path, mirror: str | None = None) -> dict[str, lis
 
 def _files(corpus: Corpus, folder: Path, mirror: str | None) -> Files:
     loaded = [_fetched(url, digest, folder, mirror) for url, digest in corpus.digests.items()]
-    source, target = _unpacked(loaded[0], corpus.members) if corpus.members else loaded
-    return source, target
+    return _unpacked(loaded[0], corpus.members) if corpus.members else (loaded[0], loaded[1])
 
 
 def _fetched(url: str, digest: str, folder: Path, mirror: str | None) -> Path:

@@ -228,7 +228,7 @@ def _clean(
     pairs = zip(zip(*block.lines, strict=True), zip(*lines, strict=True), strict=True)
     for number, (raw, pair) in zip(count(before + block.first), pairs, strict=False):
         rule, cleaned = cleaner(*pair) if cleaner else ("", (plain(pair[0]), plain(pair[1])))
-        if cleaner and lenient and not all(map(_is_utf8, raw)):
+        if cleaner and lenient and any(b.decode(errors="replace").encode() != b for b in raw):
             rule = NOT_UTF8
         if rule:
             rows.append(_row(rule, number, *pair))
@@ -245,10 +245,6 @@ def _clean(
         removed=removed,
         rows=b"".join(rows),
     )
-
-
-def _is_utf8(line: bytes) -> bool:
-    return line.decode(errors="replace").encode() == line
 
 
 def _text(lines: Iterable[str]) -> bytes:

@@ -19,7 +19,7 @@ import numpy as np
 
 from hvd_nmt.common.units import data_size
 from hvd_nmt.data import corpus
-from hvd_nmt.data.corpus import Part, Side
+from hvd_nmt.data.corpus import Part
 from hvd_nmt.preparation.cleaning import leaks, pair_keys
 
 REPORT = "quality.json"
@@ -53,12 +53,6 @@ def report(
         "duplicates": _shares([len(keys) - len(np.unique(each)) for each in of_pairs], len(keys)),
         "leakage": {part: _leakage(keys, held) for part, held in held_out.items()},
     }
-
-
-def write(directory: Path, report: Mapping[str, Any]) -> None:
-    """Writes `quality.json` into an existing directory."""
-    text = json.dumps(report, indent=1, ensure_ascii=False)
-    (directory / REPORT).write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
 def summary(out: Path) -> str:
@@ -126,16 +120,14 @@ def _part(part: Part) -> dict[str, Any]:
         "pairs": part.pairs,
         "removed": dict(sorted(part.removed.items(), key=lambda item: (-item[1], item[0]))),
         "truncated": part.truncated,
-        "source": _side(part.source),
-        "target": _side(part.target),
-    }
-
-
-def _side(side: Side) -> dict[str, Any]:
-    return {
-        "read_mb": round(side.text_bytes / 1e6, 6),
-        "kept_mb": round(side.kept_text_bytes / 1e6, 6),
-        "tokens": side.tokens or None,  # test is not encoded
+        **{
+            name: {
+                "read_mb": round(side.text_bytes / 1e6, 6),
+                "kept_mb": round(side.kept_text_bytes / 1e6, 6),
+                "tokens": side.tokens or None,  # test is not encoded
+            }
+            for name, side in zip(SIDES, (part.source, part.target), strict=True)
+        },
     }
 
 

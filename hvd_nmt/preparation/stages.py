@@ -1,9 +1,11 @@
 """The stages of `prepare` in their order: raw text to a data directory."""
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, final
 
@@ -15,6 +17,7 @@ from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.common.version import __version__
 from hvd_nmt.data import corpus
+from hvd_nmt.data.text import read_lines
 from hvd_nmt.preparation import corpora, embedded, encoding, parts, quality, subwords
 from hvd_nmt.preparation.corpora import CorpusFiles, Input, Paths
 from hvd_nmt.preparation.encoding import LengthLimit
@@ -61,7 +64,8 @@ def make(
         build.languages, manifest.parts, lengths, made["train"].keys, _held_out(made),
         options.max_length,
     )  # fmt: skip
-    quality.write(result, report)
+    text = json.dumps(report, indent=1, ensure_ascii=False)
+    (result / quality.REPORT).write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
 @final
@@ -155,10 +159,11 @@ def _trained(build: _Build, text: Paths, chosen: np.ndarray, coverage: float = 1
             (text[:1], learning, "--source-vocabulary-size"),
             (text[1:], replace(learning, tags=()), "--vocabulary-size"),
         ]
-    return [
-        subwords.train(subwords.sample(paths, chosen), pieces, own, flag)
-        for (paths, own, flag), pieces in zip(sides, options.pieces, strict=True)
-    ]
+    models = []
+    for (paths, own, flag), pieces in zip(sides, options.pieces, strict=True):
+        lines = chain.from_iterable(compress(read_lines(path), chosen) for path in paths)
+        models.append(subwords.train(lines, pieces, own, flag))
+    return models
 
 
 def _manifest(
@@ -170,6 +175,18 @@ def _manifest(
     has_own = source is not target
     # Where two models give each piece the same id, as in OPUS-MT, one matrix serves both sides.
     has_own_rows = has_own and pieces != subwords.pieces(target)
+    pairs = {
+        part: np.bincount(state.corpora, minlength=len(build.corpora))
+        for part, state in made.items()
+    }
+    mixed = [
+        corpus.MixedCorpus(
+            each.name, *each.languages, list(each.tags), each.weight, each.date,
+            pairs={part: int(of_part[number]) for part, of_part in pairs.items()},
+        )
+        for number, each in enumerate(build.corpora)
+        if each.name
+    ]  # fmt: skip
     return corpus.Manifest(
         format_version=corpus.FORMAT_VERSION,
         source_language=build.languages[0],
@@ -181,26 +198,11 @@ def _manifest(
         versions={"hvd_nmt": __version__, "sentencepiece": sentencepiece.__version__},
         parts={part: made[part].finished() for part in ("train", "dev", "test") if part in made},
         files={path.name: fingerprint(path) for path in paths},
-        corpora=_records(build.corpora, made),
+        corpora=mixed,
         copies=copying.copies if copying.is_on else 0,
         source_vocabulary_pieces=len(pieces) if has_own else 0,
         source_vocabulary_size=subwords.rounded_up(len(pieces)) if has_own_rows else 0,
     )
-
-
-def _records(
-    found: Sequence[CorpusFiles], made: Mapping[str, PartState]
-) -> list[corpus.MixedCorpus]:
-    """What the manifest says of each of several corpora."""
-    pairs = {part: np.bincount(state.corpora, minlength=len(found)) for part, state in made.items()}
-    return [
-        corpus.MixedCorpus(
-            each.name, *each.languages, list(each.tags), each.weight, each.date,
-            pairs={part: int(of_part[number]) for part, of_part in pairs.items()},
-        )
-        for number, each in enumerate(found)
-        if each.name
-    ]  # fmt: skip
 
 
 def _require_pairs(train: PartState, why: str = "") -> None:

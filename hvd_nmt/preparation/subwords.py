@@ -10,10 +10,9 @@ white space, zero-width marks), and a character without a piece comes back as " 
 import ctypes
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import compress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,7 +24,6 @@ from hvd_nmt.config import BOS, EOS, PAD, UNK
 from hvd_nmt.config.schema import Limit, require_limits
 from hvd_nmt.data import sentencepiece_model
 from hvd_nmt.data.sentencepiece_model import SPACE
-from hvd_nmt.data.text import read_lines
 
 _TAG = re.compile(r"[<>\[{@#|][!-~]*[>\]}@#|]")  # no word of text, for text may stand behind it
 
@@ -128,12 +126,6 @@ def spread(pairs: int, most: int) -> np.ndarray:
     return found
 
 
-def sample(text: Iterable[Path], chosen: np.ndarray) -> Iterator[str]:
-    """Yields the lines of the chosen pairs, bool [pairs], of one file after the other."""
-    for path in text:
-        yield from compress(read_lines(path), chosen)
-
-
 def rounded_up(pieces: int) -> int:
     """The embedding rows for a number of pieces: the next multiple of 8, as tensor cores want.
 
@@ -154,13 +146,17 @@ def load(model: bytes) -> sentencepiece.SentencePieceProcessor:
     return sentencepiece.SentencePieceProcessor(model_proto=model)
 
 
-def read(path: Path) -> sentencepiece.SentencePieceProcessor:
-    """The processor of a model file; DataError: it cannot be read or is no model."""
+def require_fit(path: Path, tags: Iterable[str]) -> None:
+    """See that a model of another origin has this package's ids, and the tags.
+
+    Raises:
+        DataError: it has not, or cannot be read.
+    """
     try:
-        model = path.read_bytes()
-        if not model:  # SentencePiece takes nothing for a model without pieces
+        content = path.read_bytes()
+        if not content:  # SentencePiece takes nothing for a model without pieces
             raise RuntimeError("it is empty")
-        return load(model)
+        model = load(content)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None
     except RuntimeError:  # its text names lines of SentencePiece's source and nothing else
@@ -168,15 +164,6 @@ def read(path: Path) -> sentencepiece.SentencePieceProcessor:
             f"{path} is no SentencePiece model, or a damaged one: give the .model file that "
             "SentencePiece has written, such as spm.model of a prepared data directory."
         ) from None
-
-
-def require_fit(path: Path, tags: Iterable[str]) -> None:
-    """See that a model of another origin has this package's ids, and the tags.
-
-    Raises:
-        DataError: it has not, or cannot be read.
-    """
-    model = read(path)
     if (model.pad_id(), model.eos_id(), model.bos_id(), model.unk_id()) != (PAD, EOS, BOS, UNK):
         raise DataError(
             f"{path} has other ids for pad, eos, bos and unk than {PAD}, {EOS}, {BOS} and {UNK}: "

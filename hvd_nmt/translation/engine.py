@@ -17,7 +17,6 @@ from hvd_nmt.checkpoints.run_files import decoding_of, vocabularies
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import precision
 from hvd_nmt.data import sentencepiece_model
-from hvd_nmt.data.text import is_blank
 from hvd_nmt.model import device
 from hvd_nmt.model.batching import cut
 from hvd_nmt.model.scorer import Scorer
@@ -157,7 +156,7 @@ class Engine:
         if not languages:
             return lines
         known = tuple(self.tags)
-        lacks = [not (is_blank(line) or line.lstrip().startswith(known)) for line in lines]
+        lacks = [line.strip() != "" and not line.lstrip().startswith(known) for line in lines]
         if self.tag:
             pairs = zip(lines, lacks, strict=True)
             return [f"{self.tag} {line}" if lack else line for line, lack in pairs]

@@ -24,7 +24,7 @@ from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.files import fingerprint, rename_durably, replacing_file, sync, try_lock
 from hvd_nmt.common.progress import print_line, progress
 from hvd_nmt.config import EOS
-from hvd_nmt.data.text import is_blank, read_lines
+from hvd_nmt.data.text import read_lines
 from hvd_nmt.translation import engine
 from hvd_nmt.translation.engine import Engine, Line
 from hvd_nmt.translation.settings import FileJob
@@ -205,7 +205,7 @@ def _translate_all(job: FileJob, loaded: Engine, output: Output) -> None:
             first = output.lines_done + 1
             found = loaded.search(lines, first, job.json, warn)
             bests = zip(lines, (best.text for best, *_ in found), strict=True)
-            empty += sum(not text and not is_blank(line) for line, text in bests)
+            empty += sum(not text and line.strip() != "" for line, text in bests)
             pieces = loaded.tokenizers.target.pieces
             output.write([_row(i, line, pieces, job) for i, line in enumerate(found, first)])
             bar.update(len(lines))

@@ -125,7 +125,7 @@ def corpus_and_plan(stages, seed=5, tokens=60, sizes=(50, 80, 30)):
     )
     corpus = ParallelCorpus(source, target)
     mixture = MixedEpochs(ranges_of(sizes), target.lengths, stages, tokens, seed)
-    return corpus, BatchPlan.of(corpus, tokens, seed, mixture)
+    return corpus, BatchPlan(corpus.source.lengths, corpus.target.lengths, tokens, seed, mixture)
 
 
 STAGES = [
@@ -149,7 +149,7 @@ def test_a_resumed_run_has_the_same_batches():
 
 def test_corpora_as_they_are_make_the_plan_of_one_corpus():
     corpus, plan = corpus_and_plan([Stage(END, dict.fromkeys(NAMES, AS_IS))])
-    plain = BatchPlan.of(corpus, 60, 5)
+    plain = BatchPlan(corpus.source.lengths, corpus.target.lengths, 60, 5)
     assert plan.steps_per_epoch == plain.steps_per_epoch
     for epoch in range(3):
         mixed, one = plan.epoch(epoch), plain.epoch(epoch)

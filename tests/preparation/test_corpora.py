@@ -86,7 +86,7 @@ def test_a_directory_of_several_corpora(files, capsys):
     assert manifest.by_corpus("dev") == {
         "clean": range(6), "crawled": range(6, 6), "french": range(6, 12)
     }  # fmt: skip
-    processor = subwords.read(data.spm_path)
+    processor = subwords.load(data.spm_path.read_bytes())
     for name, pairs in manifest.by_corpus("train").items():
         tags = " ".join(found[name][1])
         texts = [processor.decode(data.train.source[i].tolist()) for i in pairs]

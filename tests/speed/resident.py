@@ -133,7 +133,7 @@ def reading() -> Work:
     seeds = itertools.count()
 
     def work() -> int:
-        plan = BatchPlan.of(corpus, TOKENS, next(seeds))
+        plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, TOKENS, next(seeds))
         steps = plan.epoch(0).steps
         for _ in itertools.islice(batches(corpus, plan, Position(), 0, 1), steps):
             pass

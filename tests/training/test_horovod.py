@@ -68,7 +68,7 @@ def test_a_step_with_a_nan_changes_no_weight_and_the_run_goes_on(answers):
 def test_the_sentences_of_a_nan_are_named(out, answers, toy_data):
     first, _ = answers["nan_on_one_rank"]
     run_dir = out / "nan_on_one_rank"
-    plan = BatchPlan.of(corpus.load(toy_data).train, 128, 1)
+    plan = BatchPlan.of_data(corpus.load(toy_data), (), 128, 1)
     wanted = plan.epoch(0).sentences(NAN_STEP - 1)[1::2].tolist()
     lines = list(jsonl.read(run_dir / "not_finite.jsonl"))
     assert [line["sentence"] for line in lines] == wanted
@@ -91,7 +91,7 @@ def test_what_is_left_out_is_not_logged_and_the_report_says_it(out, toy_data):
     assert [line["step"] for line in toy.metrics(run_dir)] == [1, 2, 3, 4, 5, 7, 8]
     assert all(math.isfinite(line["train_loss"]) for line in toy.metrics(run_dir))
     assert len(toy.metrics(run_dir, "start")) == 1
-    plan = BatchPlan.of(corpus.load(toy_data).train, 128, 1)
+    plan = BatchPlan.of_data(corpus.load(toy_data), (), 128, 1)
     counted = [line["sentences"] for line in toy.metrics(run_dir)]
     assert counted == [len(plan.epoch(0).sentences(place)) for place in (0, 1, 2, 3, 4, 6, 7)]
     answer = RunSummary(read_run(run_dir)).answers[6]

@@ -14,7 +14,7 @@ import toy
 from hvd_nmt.config import ModelConfig, TrainingConfig
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.batches import PaddedBatch
-from hvd_nmt.data.corpus import ParallelCorpus, Sentences
+from hvd_nmt.data.corpus import Sentences
 from hvd_nmt.model import device
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import horovod, micro_batches, optimizer
@@ -166,7 +166,7 @@ def test_memory_falls(tmp_path):
 
 
 SENTENCES = Sentences(np.full(8000, 5, np.int32), np.arange(401) * 20)
-PLAN = BatchPlan.of(ParallelCorpus(SENTENCES, SENTENCES), 2000, 1)
+PLAN = BatchPlan(SENTENCES.lengths, SENTENCES.lengths, 2000, 1)
 
 
 @pytest.fixture

@@ -233,7 +233,8 @@ def run_golden(*, model=None, training=None, steps=STEPS, eager=False, whole=Fal
     )  # fmt: skip
     rank = horovod.init()
     corpus = fixed_corpus()
-    plan = BatchPlan.of(corpus, config.training.tokens_per_step, config.training.seed)
+    batching = config.training.tokens_per_step, config.training.seed
+    plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, *batching)
     transformer = Transformer(config.model, 64, "float32", config.training.seed)
     training_model = TrainingModel(transformer, config.training, rank)
     training_model.compile(
