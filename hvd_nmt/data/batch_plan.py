@@ -96,11 +96,6 @@ class BatchPlan:
         copies = (self.target_lengths[copy :: self.copies] for copy in range(self.copies))
         return max(step_count(lengths, self.tokens_per_step) for lengths in copies)
 
-    @property
-    def first_epochs(self) -> list[int]:
-        """Of each stage; epochs of the same stage are much alike."""
-        return [0] if self.mixture is None else self.mixture.first_epochs
-
     def steps_of(self, epoch: int) -> int:
         """Steps of one epoch, from 0."""
         return self.mixture.place(epoch).steps if self.mixture else self.steps_per_epoch

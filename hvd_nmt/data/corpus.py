@@ -18,6 +18,8 @@ renames it. It can be copied anywhere; two hosts hold the same data iff `Manifes
 
 import hashlib
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -346,38 +348,26 @@ def _sentences(stem: Path, pairs: int) -> Sentences:
     return Sentences(ids, offsets)
 
 
-@final
-class SentencesWriter:
-    """Writes `<stem>.ids.npy` and `<stem>.offsets.npy` without holding the ids in memory.
+@contextmanager
+def writing(stem: Path, vocabulary_size: int) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
+    """Gives a function that appends sentences to `<stem>.ids.npy`: all their ids, and the tokens
+    of each.
 
-    `vocabulary_size` decides the type of the ids.
+    The ids, whose type `vocabulary_size` decides, are not held in memory; `<stem>.offsets.npy` is
+    written at the end.
     """
+    dtype = np.dtype(np.uint16 if vocabulary_size <= 2**16 else np.int32)
+    written: list[np.ndarray] = [np.zeros(1, np.int64)]
+    with open(f"{stem}.ids.npy", "wb") as stream:
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
+        np.lib.format.write_array_header_1_0(stream, header | {"shape": (0,)})
 
-    def __init__(self, stem: Path, vocabulary_size: int) -> None:
-        self._offsets_path = Path(f"{stem}.offsets.npy")
-        self._dtype = np.dtype(np.uint16 if vocabulary_size <= 2**16 else np.int32)
-        self._lengths: list[np.ndarray] = [np.zeros(1, np.int64)]
-        self.tokens = 0
-        self._stream = open(f"{stem}.ids.npy", "wb")  # noqa: SIM115 - closed in __exit__
-        self._write_header()
+        def append(ids: np.ndarray, lengths: np.ndarray) -> None:
+            stream.write(ids.astype(dtype, copy=False).tobytes())
+            written.append(lengths.astype(np.int64))
 
-    def append(self, ids: np.ndarray, lengths: np.ndarray) -> None:
-        """Appends some sentences: all their ids with eos in a row, and the tokens of each."""
-        self._stream.write(ids.astype(self._dtype, copy=False).tobytes())
-        self._lengths.append(lengths.astype(np.int64))
-        self.tokens += len(ids)
-
-    def __enter__(self) -> "SentencesWriter":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._stream.seek(0)
-            self._write_header()  # NumPy keeps room in it for the length to grow
-            np.save(self._offsets_path, np.cumsum(np.concatenate(self._lengths)))
-        self._stream.close()
-
-    def _write_header(self) -> None:
-        descr = np.lib.format.dtype_to_descr(self._dtype)
-        header = {"descr": descr, "fortran_order": False, "shape": (self.tokens,)}
-        np.lib.format.write_array_header_1_0(self._stream, header)
+        yield append
+        offsets = np.cumsum(np.concatenate(written))
+        stream.seek(0)  # NumPy keeps room in the header for the length to grow
+        np.lib.format.write_array_header_1_0(stream, header | {"shape": (int(offsets[-1]),)})
+    np.save(f"{stem}.offsets.npy", offsets)

@@ -3,11 +3,8 @@
 An epoch of a stage has as many pairs as the corpora in use have together. Each corpus `as is` comes
 in it once; the others share the rest by their weights. So a small corpus comes several times, and
 only a part of a large one: each time the next part of a random order, and a new order when all of
-it has come. Over a stage, every sentence of a corpus is seen equally often, or once more.
-
-All of it is a pure function of seed, stages and the numbers of pairs. The pass of a sentence, how
-often its corpus was begun before, takes the place of the epoch where the next copy of that sentence
-is chosen (BPE-dropout and noise).
+it has come. Over a stage, every sentence of a corpus is seen equally often, or once more. All of it
+is a pure function of seed, stages and the numbers of pairs.
 """
 
 import math
@@ -119,7 +116,7 @@ class MixedEpochs:
 
     @cached_property
     def first_epochs(self) -> list[int]:
-        """Of each stage."""
+        """Of each stage; epochs of the same stage are much alike."""
         return [self.position(step)[0] for step in self._first_steps]
 
     def position(self, global_step: int) -> tuple[int, int]:
@@ -136,7 +133,8 @@ class MixedEpochs:
     def draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """The sentences of an epoch, corpus after corpus.
 
-        Returns int64 places in the corpus, and int32 passes through it that they belong to, from 0.
+        Returns int64 places in the corpus, and int32 passes through it that they belong to, from 0,
+        by which the next copy of a sentence is chosen.
         """
         stage, first_step, steps = self.place(epoch)
         sentences, passes = [], []

@@ -1,12 +1,8 @@
 """Copies of the training pairs that are cut and spelled differently: BPE-dropout and noise.
 
-Each epoch of a run takes the next copy. BPE-dropout refuses every merge of two neighbours with one
-probability. Source: Provilkov et al. 2020, "BPE-Dropout: Simple and Effective Subword
-Regularization". Source of the kinds of noise and of their application to one side or both:
+The same seed gives the same bytes on every host. Sources: Provilkov et al. 2020, "BPE-Dropout:
+Simple and Effective Subword Regularization"; the kinds of noise and the sides that they change:
 OpusTrainer (Burchell et al. 2023), https://github.com/hplt-project/OpusTrainer.
-
-All lengths are known before a run begins, and the same seed gives the same bytes on every host, on
-any number of cores.
 """
 
 import dataclasses
@@ -248,7 +244,7 @@ def noised(
     which, in_front = int(draw() * len(additions)), draw() < 0.5
     change: Callable[[str], str] = str
     if case < noise.upper_case + noise.title_case:
-        change = str.upper if case < noise.upper_case else _titled
+        change = str.upper if case < noise.upper_case else lambda word: word[:1].upper() + word[1:]
     sides = []
     for side, line in enumerate(pair):
         words = (_FINAL_MARK.sub("", line) if loses_mark else line).split()
@@ -297,7 +293,3 @@ def _mistyped(word: str, at: int, draw: Callable[[], float]) -> str:
         return before + 2 * letter + following + rest
     keys = _BESIDE.get(letter, letter)
     return before + keys[int(draw() * len(keys))] + following + rest
-
-
-def _titled(word: str) -> str:
-    return word[:1].upper() + word[1:]

@@ -12,7 +12,6 @@ from sentencepiece import SentencePieceProcessor
 from hvd_nmt.common.progress import progress
 from hvd_nmt.config import UNK
 from hvd_nmt.data import corpus
-from hvd_nmt.data.corpus import SentencesWriter
 from hvd_nmt.data.text import Block, pair_blocks
 from hvd_nmt.preparation import subwords, workers
 from hvd_nmt.preparation.cleaning import EMPTY
@@ -66,19 +65,20 @@ def encode(
     copier = Copier(models, copying) if copying and copying.is_on else None
     work = partial(_encode, models, limit, is_train, copier)
     blocks: list[EncodedBlock] = []
-    n_bytes = np.zeros(2, np.int64)
+    n_bytes, tokens = np.zeros([2, 2], np.int64)
     outputs = [*stems, *(map(corpus.copies_stem, stems) if copier else ())]
     sizes = [subwords.rounded_up(model.get_piece_size()) for model in models]
     with ExitStack() as stack:
-        writers = [
-            stack.enter_context(SentencesWriter(stem, sizes[number % 2]))
+        appends = [
+            stack.enter_context(corpus.writing(stem, sizes[number % 2]))
             for number, stem in enumerate(outputs)
         ]
         bar = stack.enter_context(progress(part.pairs, "pairs", f"encoding {stems[0].name}"))
         for block in workers.in_order(work, pair_blocks(*part.text)):
-            for writer, sentences in zip(writers, block.ids, strict=True):
-                writer.append(*sentences)
+            for append, sentences in zip(appends, block.ids, strict=True):
+                append(*sentences)
             n_bytes += block.n_bytes
+            tokens += [len(ids) for ids, _ in block.ids[:2]]
             blocks.append(block._replace(ids=()))
             bar.update(len(block.kept))
     lengths = np.concatenate([block.lengths for block in blocks], axis=1)
@@ -88,7 +88,7 @@ def encode(
     part.corpora = part.corpora[kept]
     part.truncated = int((lengths.max(axis=0)[kept] > limit.tokens).sum())
     part.kept_text_bytes = n_bytes.tolist()
-    part.tokens = [writer.tokens for writer in writers[:2]]
+    part.tokens = tokens.tolist()
     return lengths
 
 

@@ -1,13 +1,7 @@
 """What is known of the prepared text: `quality.json` in the data directory, and what is printed.
 
-Counts of lines, bytes, tokens and rules are those of the manifest; counted here are
-
-- lengths: tokens of each sentence with eos, before anything is cut or left out for its length;
-  where pairs are left out for it, each unknown character counts, as it does for that;
-- over the limit: sentences longer than `max_length`, which are cut or left out;
-- duplicates: pairs equal to an earlier one, and sources and targets equal to an earlier one;
-- leakage: training pairs whose source or target is also a sentence of dev or test. BLEU on such
-  sentences is too good.
+Lengths are tokens with eos, before anything is cut or left out for its length. Leakage: training
+pairs whose source or target is also a sentence of dev or test, on which BLEU is too good.
 """
 
 import json
@@ -36,7 +30,7 @@ def report(
 
     Args:
         parts: what the manifest records of "train", "dev" and "test".
-        lengths: int [2, pairs], tokens of the sources and targets of training, not cut.
+        lengths: int [2, pairs], tokens of the sources and targets of training, as `encode` tells.
         keys: their `cleaning.keys`.
         held_out: those of each other part.
     """

@@ -82,7 +82,8 @@ def choose(
         return int(training.micro_batches)
     if not any(horovod.gather(device.is_gpu())):
         return 1
-    shapes = [plan.padded_shapes(plan.epoch(epoch), ranks) for epoch in plan.first_epochs]
+    epochs = plan.mixture.first_epochs if plan.mixture else [0]
+    shapes = [plan.padded_shapes(plan.epoch(epoch), ranks) for epoch in epochs]
     rows, source, target = (np.concatenate(values) for values in zip(*shapes, strict=True))
     largest = int(np.argmax(rows * (source + target)))
     batch = PaddedBatch(int(rows[largest]), int(source[largest]), int(target[largest]))

@@ -9,7 +9,7 @@ import pytest
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import FileFacts, fingerprint
 from hvd_nmt.data import corpus
-from hvd_nmt.data.corpus import Manifest, Part, SentencesWriter, Side
+from hvd_nmt.data.corpus import Manifest, Part, Side
 
 TRAIN = ([[5, 6, 1], [1], [7, 1]], [[8, 1], [9, 9, 9, 1], [1]])
 DEV = ([[5, 1]], [[6, 1]])
@@ -17,10 +17,10 @@ DEV = ([[5, 1]], [[6, 1]])
 
 def write_part(directory, part, source, target, vocabulary_size):
     for language, ids in (("en", source), ("de", target)):
-        with SentencesWriter(directory / f"{part}.{language}", vocabulary_size) as writer:
+        with corpus.writing(directory / f"{part}.{language}", vocabulary_size) as append:
             for some in (ids[:2], ids[2:]):
                 lengths = np.array([len(sentence) for sentence in some], np.int64)
-                writer.append(np.array([i for ids in some for i in ids], np.int32), lengths)
+                append(np.array([i for ids in some for i in ids], np.int32), lengths)
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def test_what_is_written_is_read(directory):
             assert side.ids.dtype == np.uint16
     assert len(data.train) == 3
     assert isinstance(data.train.source.ids.base, np.memmap)
-    with SentencesWriter(directory / "x", 65_544) as writer:
-        writer.append(np.array([65_543, 1]), np.array([2]))
+    with corpus.writing(directory / "x", 65_544) as append:
+        append(np.array([65_543, 1]), np.array([2]))
     ids = np.load(directory / "x.ids.npy")
     assert (ids.dtype, ids.tolist()) == (np.int32, [65_543, 1])
     assert data.text("dev") == (["Hello there"], ["Grüß Gott"])
