@@ -21,6 +21,7 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -106,29 +107,27 @@ def plain(line: str) -> str:
 
 def _raw_lines(source: str | Path | Iterable[bytes], name: str) -> Iterator[bytes]:
     """The lines as they are, with their ends, without the byte order mark."""
-    if not isinstance(source, (str, Path)):
-        yield from _of_bytes(source, name)
-        return
-    opened = _OPENERS.get(Path(source).suffix.lower(), open)
+    opened: Any = nullcontext(source)
     try:
-        with opened(source, "rb") as file:
-            yield from _of_bytes(file, name)
+        if isinstance(source, (str, Path)):
+            opened = _OPENERS.get(Path(source).suffix.lower(), open)(source, "rb")
+        with opened as stream:
+            lines = iter(stream)
+            first = next(lines, b"")
+            if first.startswith(_UTF16):
+                raise DataError(
+                    f"{name} is UTF-16 and not UTF-8: convert it first with "
+                    "`iconv -f UTF-16 -t UTF-8`."
+                )
+            if first.startswith(_PACKED):
+                raise DataError(
+                    f"{name} is compressed: unpack it, or give a file named .gz, .bz2 or .xz."
+                )
+            # Nothing is left of a file that holds a byte order mark and nothing else.
+            yield from chain(filter(None, [first.removeprefix(codecs.BOM_UTF8)]), lines)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{name} cannot be read: {reason}.") from None
-
-
-def _of_bytes(stream: Iterable[bytes], name: str) -> Iterator[bytes]:
-    lines = iter(stream)
-    first = next(lines, b"")
-    if first.startswith(_UTF16):
-        raise DataError(
-            f"{name} is UTF-16 and not UTF-8: convert it first with `iconv -f UTF-16 -t UTF-8`."
-        )
-    if first.startswith(_PACKED):
-        raise DataError(f"{name} is compressed: unpack it, or give a file named .gz, .bz2 or .xz.")
-    # Nothing is left of a file that holds a byte order mark and nothing else.
-    yield from chain(filter(None, [first.removeprefix(codecs.BOM_UTF8)]), lines)
 
 
 def decoded(lines: Iterable[bytes], first: int, lenient: bool, name: str) -> Iterator[str]:

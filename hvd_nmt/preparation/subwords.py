@@ -73,7 +73,7 @@ def train(
     SentencePiece's limit, do not take part. `size_option` is what an error names to ask for more.
 
     Raises:
-        DataError: there is no text, or it has more characters than the vocabulary pieces.
+        DataError: the text has more characters than the vocabulary pieces, or none.
     """
     model = io.BytesIO()
     more: dict[str, Any] = {}  # what is said at all is written into the model
@@ -184,11 +184,6 @@ def pieces(model: sentencepiece.SentencePieceProcessor) -> list[str]:
 
 
 def _explained(message: str, vocabulary_size: int, size_option: str) -> DataError:
-    if "sentences_.empty()" in message or "all_chars_count" in message:
-        return DataError(
-            "There is no text to make a vocabulary from: the training files hold no line with "
-            "text of at most 4,192 bytes."
-        )
     if least := re.search(r"\d+ vs (\d+)", message):
         return DataError(
             f"A vocabulary of {vocabulary_size} pieces is too small for the different characters "

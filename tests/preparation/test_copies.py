@@ -101,8 +101,6 @@ def test_what_cannot_be_is_refused():
         Noise(no_punctuation=1.0)
     with pytest.raises(ConfigError, match=r"bpe_dropout is 1\.0: give a share in"):
         Copying(bpe_dropout=1.0)
-    with pytest.raises(ConfigError, match="copies is 0: it must be above 0"):
-        Copying(copies=0)
 
 
 def test_prepare_writes_them_beside_the_text(tmp_path, capsys, monkeypatch):

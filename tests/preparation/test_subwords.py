@@ -50,9 +50,8 @@ def test_lines_end_with_eos(model):
 
 
 def test_what_cannot_be_learned_is_a_sentence_to_the_user():
-    for lines in ([], ["   "], ["x" * 5000]):
-        with pytest.raises(DataError, match="There is no text to make a vocabulary from"):
-            subwords.train(lines, 100)
+    with pytest.raises(DataError, match="SentencePiece cannot make a vocabulary from the text: "):
+        subwords.train(["x" * 5000], 100)
     alphabet = [" ".join(map(chr, range(0x4E00, 0x4E00 + 100)))]
     with pytest.raises(DataError, match=r"8 pieces is too small .*\(at least \d+\)") as caught:
         subwords.train(alphabet, 8)
