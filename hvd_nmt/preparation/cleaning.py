@@ -11,7 +11,6 @@ and a byte order mark, are letters to it: only after its rules they become space
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from hashlib import blake2b
 from typing import Literal, final
 
@@ -41,6 +40,7 @@ Pair = tuple[str, str]
 _SPACES = re.compile("[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
 _WORD = re.compile(r"\w")
 _LETTER = regex.compile(r"\p{L}")
+_NORMALIZER = sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc")
 # ISO 15924 codes that stand for several scripts of Unicode
 _JOINT_SCRIPTS = {
     "Hans": ("Hani",),
@@ -184,12 +184,7 @@ def _is_empty(line: str) -> bool:
 
     `encoding.left_out` is exact for each vocabulary, but too late for `removed.tsv.gz`.
     """
-    return not line.strip() or not (_WORD.search(line) or _normalizer().normalize(line))
-
-
-@cache
-def _normalizer() -> sentencepiece.SentencePieceNormalizer:
-    return sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc")
+    return not line.strip() or not (_WORD.search(line) or _NORMALIZER.normalize(line))
 
 
 def _collapsed(line: str) -> str:

