@@ -21,8 +21,6 @@ CLOCK_TOLERANCE_S = 1.0
 SLOW_LINK_MBIT_PER_S = 1000
 LOGS_BYTES = 200_000_000
 """beside the checkpoints: logs and telemetry"""
-_MOST_HOSTS = 24
-"""characters of the column with host names"""
 _VIRTUAL_NICS = ("docker", "veth", "br-", "virbr", "tun", "tap", "cni", "flannel", "cali")
 _MUST_BE_EQUAL = {
     "versions": "install the same on every host: make install there, from the same checkout",
@@ -128,9 +126,7 @@ def table(checks: Sequence[Check]) -> str:
     rows = []
     for check, hosts in groups.items():
         note = f"  [{remedies.index(check.remedy) + 1}]" if check.remedy else ""
-        named = ", ".join(filter(None, hosts))
-        if len(named) > _MOST_HOSTS:
-            named = f"{hosts[0]} and {len(hosts) - 1} more"
+        named = ", ".join(hosts)
         rows.append((check.status.upper(), check.name, named, check.found + note))
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
     lines = ["  ".join([*map(str.ljust, row[:3], widths), row[3]]) for row in rows]

@@ -131,8 +131,8 @@ class Agent:
         for number, own in message["ranks"]:
             variables = {**message["variables"], **own, START_ID: self._start_id}
             try:
-                rank = self._taken_spare(number, words, variables)
-                rank = rank or RankProcess(number, words, variables)
+                program = number, words, variables
+                rank = self._taken_spare(*program) or RankProcess(*program)
             except OSError as error:
                 passes = error.errno in (errno.EAGAIN, errno.ENOMEM)
                 return {"error": f"{words[0]}: {error.strerror}", "passes": passes}

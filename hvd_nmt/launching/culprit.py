@@ -1,4 +1,4 @@
-"""Who was the first to fail, and what follows: a pure function of what all hosts told.
+"""Who was the first to fail, and what follows: a function of what all hosts told.
 
 Ranks that end because another did are never named: those that say so (the section LOST), and those
 that C++ aborts when a connection ends.
@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ClusterError, Preempted
-from hvd_nmt.common.signals import signal_name
 from hvd_nmt.common.units import duration
 from hvd_nmt.training.heartbeat import LOST
 
@@ -63,7 +63,6 @@ def find(
     states: Mapping[int, Mapping[str, Any]],
     hosts: Mapping[int, str],
     lost_hosts: Mapping[str, str],
-    grace_s: float,
 ) -> Verdict | None:
     """The first to fail; None: what is known are consequences, and more may come.
 
@@ -72,7 +71,6 @@ def find(
         states: rank -> what it does (`agent`) and since when (`began_s`), of those that live.
         hosts: rank -> its host.
         lost_hosts: host -> why it is lost.
-        grace_s: what ranks have to save.
     """
     for end in ends:
         if not end.follows and end.code not in (0, Preempted.exit_code):
@@ -84,7 +82,7 @@ def find(
     if rank is not None:
         return Verdict(f"{_stuck(rank, hosts[rank], states[rank])}; it is killed.", _KILLED)
     if any(end.code == Preempted.exit_code for end in ends):
-        return Verdict("", Preempted.exit_code, grace_s)
+        return Verdict("", Preempted.exit_code, signals.grace_s())
     return None
 
 
@@ -105,11 +103,9 @@ def without_cause(
         return Verdict(said, ClusterError.exit_code)
     if ends[0].code == -signal.SIGABRT:
         return _of_end(ends[0])
-    names = sorted({*hosts.values()})
-    between = f"between {' and '.join(names)}" if len(names) > 1 else f"on {names[0]}"
     sentence = (
-        f"the ranks {between} lost their connections, though all of them and their hosts are "
-        "there: see the network, and what they said above."
+        "the ranks lost their connections, though all of them and their hosts are there: see the "
+        "network, and what they said above."
     )
     return Verdict(sentence, ClusterError.exit_code)
 
@@ -129,7 +125,7 @@ def _of_end(end: End) -> Verdict:
     where = f"rank {end.rank} on {end.host}"
     during = f" (section {end.section!r})" if end.section else ""
     if end.code < 0:
-        name = signal_name(-end.code)
+        name = signals.signal_name(-end.code)
         maybe = "; the kernel kills so when memory is short" if end.code == -signal.SIGKILL else ""
         said = f"{where} was killed by {name}{during}{maybe}."
         return Verdict(said, end.exit_code, LOST_END_S)

@@ -92,7 +92,10 @@ def look(job: Job, links: Links, known_step: int = -1, is_restart: bool = False)
     if slots < job.min_ranks:
         need = f"{count(slots, 'slot')} are left, and {job.min_ranks:,} are needed"
         hindrances = [*out.values(), *hindrances] or [f"{need}: name more hosts."]
-    saved = {answer.host.name: _saved_step(answer) for answer in asked.answers}
+    saved = {
+        answer.host.name: answer.facts.get("run_dir", {}).get("saved_step") or -1
+        for answer in asked.answers
+    }
     saved_step = max(known_step, *saved.values()) if job.config else -1
     if out and hosts and job.config and max(saved[host.name] for host in hosts) < saved_step:
         # The ranks would begin anew, or further back, where hosts share no file system.
@@ -159,8 +162,3 @@ def _card_checks(answers: Sequence[Answer], nic: str | None) -> list[Check]:
               f"{', '.join(sorted(cards))}", remedy)
         for host, cards in cards_of.items() if cards and nic not in cards
     ]  # fmt: skip
-
-
-def _saved_step(answer: Answer) -> int:
-    step = answer.facts.get("run_dir", {}).get("saved_step")
-    return -1 if step is None else int(step)

@@ -221,7 +221,7 @@ class Start:
         elif silent_s < _SILENT_S and name in self._silent:
             self._silent.discard(name)
             self._shown.say(f"{name} answers again.")
-        if silent_s > SILENCE_S or (silent_s > _ANSWER_S and (self._has_ended or self._is_stuck)):
+        if silent_s > SILENCE_S or (silent_s > _ANSWER_S and self._has_failed):
             self._lost_hosts.setdefault(name, "it does not answer")
 
     def _note(self, link: Link, message: Message | None) -> None:
@@ -254,10 +254,6 @@ class Start:
         }  # fmt: skip
 
     @property
-    def _is_stuck(self) -> bool:
-        return any(state["stuck"] for state in self._living.values())
-
-    @property
     def _all_are_heard(self) -> bool:
         """Whether it is known of every host what its ranks do now."""
         now_s = time.monotonic()
@@ -265,7 +261,8 @@ class Start:
 
     @property
     def _has_failed(self) -> bool:
-        return self._has_ended or bool(self._lost_hosts) or self._is_stuck
+        is_stuck = any(state["stuck"] for state in self._living.values())
+        return self._has_ended or bool(self._lost_hosts) or is_stuck
 
     def _judge(self) -> Verdict | None:
         """Who was the first; None: nobody has failed."""
@@ -276,9 +273,7 @@ class Start:
         until_s = time.monotonic() + _CAUSE_S
         while self._has_failed and not self._stop.requested:
             states = self._living if self._all_are_heard else {}
-            verdict = culprit.find(
-                self._ends, states, self._hosts, self._lost_hosts, signals.grace_s()
-            )
+            verdict = culprit.find(self._ends, states, self._hosts, self._lost_hosts)
             if verdict is None and time.monotonic() > until_s and self._all_are_heard:
                 verdict = culprit.without_cause(self._ends, self._living, self._hosts)
             if verdict is not None:
