@@ -50,7 +50,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def doctor(config: DoctorConfig) -> int:
     """Asks all hosts, judges what they say, measures a step on them; returns the exit code."""
     wanted = hosts.named(config.hosts, config.hostfile) or [Host(socket.gethostname(), 1)]
-    _say(f"asking {', '.join(host.name for host in wanted)} ...")
     with Links(config.timeout_s) as links:
         run = checks.ask(config, wanted, links)
     found, predicted = checks.examine(run), None
@@ -77,18 +76,13 @@ def _measure(run: PlannedRun, found: Sequence[Check]) -> tuple[Check, Prediction
         where = f" of {failed.host}" if failed.host else ""
         why = f"not measured: {failed.name}{where} fails"
         return Check("all-reduce", "", WARN, why, "mend the failures, then run this again"), None
-    _say(f"some steps of {run.ranks} ranks ...")
+    if sys.stderr.isatty():
+        print(f"some steps of {run.ranks} ranks ...", file=sys.stderr, flush=True)
     try:
         predicted = Prediction(run, prediction.measure(run))
     except ClusterError as error:
         return Check("all-reduce", "", FAIL, str(error), "python -m hvd_nmt.bench says more"), None
     return predicted.check(), predicted
-
-
-def _say(text: str) -> None:
-    """Progress, for a person who waits."""
-    if sys.stderr.isatty():
-        print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,6 @@ from hvd_nmt.launching.preflight import Job
 from hvd_nmt.train import write_report
 
 _TRAIN, _SHORT = "hvd_nmt.train", "train"
-_EXAMPLE = "python -m hvd_nmt.launch -H v100a:2,v100b:2 train --preset base"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         own, words = split(sys.argv[1:] if argv is None else argv)
         if not words and not {"-h", "--help"} & set(own):
             raise ConfigError(
-                f"No command is given: write it after --, or train, as in {_EXAMPLE}."
+                "No command is given: write it after --, or train, as in python -m hvd_nmt.launch "
+                "-H v100a:2,v100b:2 train --preset base."
             )
         options = command_line.options(
             Options, prog="python -m hvd_nmt.launch", description=__doc__ or "", argv=own

@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from hvd_nmt.common.version import code_hash, horovod_built_with
 
 PACKAGES = ("tensorflow", "tensorflow-text", "tf-keras", "horovod")
@@ -71,8 +73,6 @@ def gpu(request: dict[str, Any]) -> dict[str, Any]:
 
 def _nics(request: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Of each network card whether it is up, and the speed of its link, None if not known."""
-    import psutil
-
     return {
         name: {"is_up": state.isup, "link_mbit_per_s": state.speed or None}
         for name, state in psutil.net_if_stats().items()
@@ -97,8 +97,6 @@ def routes(request: dict[str, Any]) -> dict[str, str | None]:
 
     Connecting a UDP socket sends nothing; it only makes the kernel choose a route.
     """
-    import psutil
-
     owner = {
         address.address.partition("%")[0]: nic
         for nic, addresses in psutil.net_if_addrs().items()

@@ -55,13 +55,10 @@ class StopSignals:
     def __init__(self) -> None:
         self.requested = False
         """whether one has come"""
+        self.at_once = False
+        """whether SIGINT has come a second time: whoever sent it does not want to wait"""
         self._interrupts = 0
         self._interrupting = False
-
-    @property
-    def at_once(self) -> bool:
-        """Whether SIGINT has come a second time: whoever sent it does not want to wait."""
-        return self._interrupts > 1
 
     def listen(self) -> None:
         """From now on. Ctrl-Z does nothing: ranks would wait for a launcher that stands still."""
@@ -84,6 +81,7 @@ class StopSignals:
     def _ask(self, number: int, frame: Any) -> None:
         self.requested = True
         self._interrupts += number == signal.SIGINT
+        self.at_once = self._interrupts > 1
         if self._interrupting:
             self._interrupting = False
             raise KeyboardInterrupt

@@ -23,8 +23,6 @@ from hvd_nmt.telemetry.jsonl import JsonlFile
 
 INTERRUPTED = 130
 _HOUR_S = 3600.0
-_TRY_S = 1.0
-"""to print what is left, before it is seen whether somebody wants to wait no longer"""
 
 
 def supervise(job: Job) -> int:
@@ -94,8 +92,8 @@ class _Supervision:
         except KeyboardInterrupt:  # between two starts
             return self._stopped(INTERRUPTED if self._stop.at_once else Preempted.exit_code)
         finally:
-            while not (self._shown.flush(_TRY_S) or self._stop.requested):
-                pass
+            while not (self._shown.flush(1.0) or self._stop.requested):
+                pass  # whoever reads it stands still
 
     def _run(self) -> int:
         while True:
