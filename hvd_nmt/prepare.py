@@ -36,11 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @outliving_readers("hvd_nmt.prepare")  # hours of work
 def prepare(options: Options) -> None:
-    """Makes the data directory, unless it is there already.
-
-    Raises:
-        DataError: the inputs cannot be used, or another directory is in the way.
-    """
+    """Makes the data directory, unless it is there; DataError: the inputs cannot be used."""
     options = dataclasses.replace(options, out=followed(options.out))
     with exclusive(options.out):
         corpora = find_corpora(options)
@@ -54,11 +50,7 @@ def prepare(options: Options) -> None:
 
 
 def _is_done(out: Path, wanted: dict[str, Any], overwrite: bool) -> bool:
-    """Whether the directory holds the very result; False if it may be made.
-
-    Raises:
-        DataError: something else is there, which is not to be replaced.
-    """
+    """Whether the directory holds the very result; DataError: something else is in the way."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     if not (out / corpus.MANIFEST).is_file():

@@ -56,8 +56,7 @@ class BatchPlan:
         mixture: which sentences an epoch has; None: all, each once.
         copies: of each sentence, one after the other.
 
-    Raises:
-        ConfigError: the longest target sentence does not fit into a step.
+    ConfigError: the longest target sentence does not fit into a step.
     """
 
     source_lengths: np.ndarray

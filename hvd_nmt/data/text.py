@@ -70,9 +70,8 @@ def read_lines(
 def pair_blocks(source_path: str | Path, target_path: str | Path) -> Iterator[Block]:
     """Yields the line pairs of two line-aligned files in blocks, for other processes to decode.
 
-    Raises:
-        DataError: a file cannot be read, is empty, or they have different numbers of lines. The
-            last is known only at the end: use nothing before.
+    DataError: a file cannot be read, is empty, or they have different numbers of lines, which is
+    known only at the end: use nothing before.
     """
     paths = source_path, target_path
     lines: tuple[list[bytes], list[bytes]] = [], []

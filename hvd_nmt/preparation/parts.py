@@ -89,8 +89,7 @@ def clean(
         known_tags: that make no other sentence of a source.
         held_out: `cleaning.keys` of the parts with which train must not share sentences.
 
-    Raises:
-        DataError: as `pair_blocks` and `decoded`.
+    Raises DataError as `pair_blocks` and `decoded`.
     """
     blocks: list[_Cleaned] = []
     corpus_of: list[int] = []  # of each block
@@ -143,14 +142,8 @@ def hold_out(
 
     They are evenly spread: a corpus is often several, one after the other. Training pairs whose
     source is also a dev source leave too, for a sentence that was trained on says nothing about
-    the model's quality; with `targets_too` also those whose target is a dev target.
-
-    Args:
-        dev_text: where the dev text goes.
-        rest: where the text of the other pairs goes.
-
-    Raises:
-        DataError: that would be more than half of the training pairs.
+    the model's quality; with `targets_too` also those whose target is a dev target. The text goes
+    to `dev_text` and `rest`. DataError: dev would be more than half of the training pairs.
     """
     if pairs > train.pairs // 2:
         raise DataError(

@@ -71,9 +71,7 @@ def train(
     the number of cores are written into the model. The size is rounded up to a multiple of 8; a
     corpus too small for that many pieces gives as many as it has. Lines longer than 4,192 bytes,
     SentencePiece's limit, do not take part. `size_option` is what an error names to ask for more.
-
-    Raises:
-        DataError: the text has more characters than the vocabulary pieces, or none.
+    DataError: the text has more characters than the vocabulary pieces, or none.
     """
     model = io.BytesIO()
     more: dict[str, Any] = {}  # what is said at all is written into the model
@@ -147,11 +145,7 @@ def load(model: bytes) -> sentencepiece.SentencePieceProcessor:
 
 
 def require_fit(path: Path, tags: Iterable[str]) -> None:
-    """See that a model of another origin has this package's ids, and the tags.
-
-    Raises:
-        DataError: it has not, or cannot be read.
-    """
+    """See that a model has this package's ids, and the tags, or raise DataError."""
     try:
         content = path.read_bytes()
         if not content:  # SentencePiece takes nothing for a model without pieces

@@ -27,15 +27,9 @@ def in_order(work: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Res
     """Yields `work(job)` for each job, in order.
 
     Jobs are taken from `jobs` only as results are taken from here, so that neither pile up. A
-    single job, or a single worker, is done in this process. Workers die with this process, also
-    when it is killed.
-
-    Args:
-        work: what is done with a job; each process has a copy of its own, and it writes no files.
-        jobs: picklable.
-
-    Raises:
-        DataError: a worker was killed; or what `work` raised, at the place of its job.
+    single job, or a single worker, is done in this process. Workers, each with a copy of `work`,
+    which writes no files, die with this process, also when it is killed. DataError: a worker was
+    killed. What `work` raises is raised at the place of its job.
     """
     workers = len(os.sched_getaffinity(0))
     jobs = iter(jobs)
