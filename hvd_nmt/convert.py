@@ -9,9 +9,9 @@ openseq2seq: a checkpoint of NVIDIA OpenSeq2Seq's Transformer. Its sizes are rea
 but for the number of attention heads (num_heads in the configuration it was trained with; 8 in
 transformer-base): a wrong number makes a model that translates, only worse. Weights and Adam's
 moments are imported in float32, also those of a run in mixed precision, so `hvd_nmt.train --config
-runs/imported/config.yaml` goes on with it, in float32 or bfloat16, on data that `hvd_nmt.prepare
---vocabulary runs/imported/spm.model` has encoded. Of another optimizer than Adam only the weights
-are imported; a new run can begin with them (--init-from).
+runs/imported/config.yaml` goes on with it, on data that `hvd_nmt.prepare --vocabulary
+runs/imported/spm.model` has encoded. Of another optimizer than Adam only the weights are imported;
+a new run can begin with them (--init-from).
 
 marian: a folder with config.json, model.safetensors, vocab.json, source.spm and target.spm, as
 Hugging Face keeps OPUS-MT models, and target_vocab.json where source and target have embeddings of

@@ -55,11 +55,7 @@ def write(foreign: ForeignModel, defaults: Config, out: Path) -> Path:
         DataError: it cannot be written.
     """
     model, own = foreign.model, foreign.source_vocabulary
-    training = defaults.training
-    if foreign.adam and training.precision == "auto":
-        # float16 would also want a loss scale, which a checkpoint in float32 does not hold.
-        training = dataclasses.replace(training, precision="float32")
-    config = dataclasses.replace(defaults, run_dir=out, model=model.config, training=training)
+    config = dataclasses.replace(defaults, run_dir=out, model=model.config)
     facts = {
         "vocabulary_hash": hashlib.sha256(foreign.vocabulary).hexdigest(),
         "source_vocabulary_hash": hashlib.sha256(own).hexdigest() if own else "",

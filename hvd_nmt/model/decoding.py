@@ -56,8 +56,6 @@ class Decoding:
                 raise ConfigError(
                     f"{_flag(name)} is {value}: give a finite number of at least {least}."
                 )
-        if self.seed >= 1 << 64:
-            raise ConfigError(f"--seed is {self.seed}: give a number below 2^64.")
         least, most = self.min_length, self.max_length
         if 0 < most < least:
             raise ConfigError(f"--min-length {least} is above --max-length {most}: swap them.")

@@ -146,10 +146,8 @@ def lengths(
 
     0 is no sentence and gets 0, 0. Where bounds contradict each other the maximum holds.
     """
-    most_B = tf.fill(tf.shape(source_B), decoding.max_length)
-    if not decoding.max_length:
-        most_B = source_B + EXTRA_TOKENS
-    most_B = tf.where(source_B > 0, tf.minimum(most_B, model_length), 0)
+    most = decoding.max_length or source_B + EXTRA_TOKENS
+    most_B = tf.where(source_B > 0, tf.minimum(most, model_length), 0)
     return tf.minimum(decoding.min_length, most_B), most_B
 
 
