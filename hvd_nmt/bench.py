@@ -16,26 +16,21 @@ from pathlib import Path
 from tyro.conf import Suppress
 
 from hvd_nmt.common import tensorflow_import
-from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import CheckpointConfig, Config, EvaluationConfig, TelemetryConfig, command_line
+from hvd_nmt.config.schema import PositiveInt
 
 
 @dataclasses.dataclass(frozen=True)
 class BenchConfig(Config):
     """What is trained."""
 
-    steps: int = 40
+    steps: PositiveInt = 40
     """steps that are measured, after the first few"""
     # What a run has and a measurement has no use for: neither options nor help.
     run_dir: Suppress[Path] = Config.run_dir
     evaluation: Suppress[EvaluationConfig] = dataclasses.field(default_factory=EvaluationConfig)
     checkpoints: Suppress[CheckpointConfig] = dataclasses.field(default_factory=CheckpointConfig)
     telemetry: Suppress[TelemetryConfig] = dataclasses.field(default_factory=TelemetryConfig)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.steps < 1:
-            raise ConfigError("--steps must be at least 1.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

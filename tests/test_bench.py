@@ -55,4 +55,5 @@ def test_steps_are_measured(toy_data, tmp_path):
 
 def test_a_mistake_is_one_sentence(capsys):
     assert bench.main(["--steps", "0"]) == 2
-    assert capsys.readouterr() == ("", "hvd_nmt.bench: --steps must be at least 1.\n")
+    said = "hvd_nmt.bench: steps is 0: it must be above 0 and finite.\n"
+    assert capsys.readouterr() == ("", said)

@@ -50,7 +50,7 @@ def _with_floats(line: dict[str, Any]) -> dict[str, Any]:
 
 
 @final
-class EventStore:
+class EventStore(contextlib.AbstractContextManager["EventStore"]):
     """What is written during training. For one thread; every call is on disk when it returns.
 
     A line that has a `step` is about the training and is replaced when a resumed run passes that
@@ -116,9 +116,6 @@ class EventStore:
         self._file.close()
         with self._explained():
             self._events.close()
-
-    def __enter__(self) -> "EventStore":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

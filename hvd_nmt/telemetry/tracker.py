@@ -4,6 +4,7 @@ Their own environment variables say where. A thread talks to the library, so tha
 or end a step. What a server does not take is in metrics.jsonl.
 """
 
+import contextlib
 import importlib.util
 import os
 import queue
@@ -25,7 +26,7 @@ Calls = tuple[Callable[[int, Values], object], Callable[[bool], object]]
 
 
 @final
-class Tracker:
+class Tracker(contextlib.AbstractContextManager["Tracker"]):
     """Does nothing if `telemetry.tracker` is none, or on another rank; a context manager.
 
     ConfigError: the library is not installed.
@@ -56,9 +57,6 @@ class Tracker:
         """Show the values of a step."""
         if self._thread is not None:
             self._waiting.put((step, values))
-
-    def __enter__(self) -> "Tracker":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._thread is not None:
