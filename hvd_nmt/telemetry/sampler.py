@@ -117,8 +117,7 @@ def scalar_tags(sample: dict[str, Any]) -> dict[str, float]:
     `gpu/0/spinning` is 1 or 0. What is unknown has no tag, nor has an interface that never
     carried a byte.
     """
-    host_fields = ("cpu_percent", "memory_used_bytes")
-    tags = _numbers("host", {name: sample.get(name) for name in host_fields})
+    tags = _numbers("host", sample | {"time_s": None})
     for gpu in sample["gpus"]:
         tags |= _numbers(f"gpu/{gpu['index']}", gpu | {"index": None, "spinning": spinning(gpu)})
     for name, nic in sample["nics"].items():

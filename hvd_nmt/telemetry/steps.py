@@ -38,8 +38,3 @@ def step_time(
     left_s -= communication_s
     straggler_wait_s = min(slowest_s - fmean(ready_s), left_s)
     return StepTime(input_s, left_s - straggler_wait_s, straggler_wait_s, communication_s, total_s)
-
-
-def mean_time(times: Sequence[StepTime]) -> StepTime:
-    """The mean of each part over some steps."""
-    return StepTime(*map(fmean, zip(*times, strict=True)))

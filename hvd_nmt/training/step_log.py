@@ -9,7 +9,7 @@ from hvd_nmt.common.units import duration
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.explain.exchange_cost import Step, link_sentence
 from hvd_nmt.telemetry.events import CORPUS_TAG, EventStore
-from hvd_nmt.telemetry.steps import mean_time
+from hvd_nmt.telemetry.steps import StepTime
 from hvd_nmt.training.callbacks import StepCallback
 from hvd_nmt.training.setup import Plan
 
@@ -70,7 +70,8 @@ class StepLog(StepCallback):
 
     def _write(self, store: EventStore, step: int) -> None:
         plan, steps, newest = self._plan, len(self._logs), self._logs[-1]
-        times = mean_time([logs["step_time"] for logs in self._logs])
+        parts = zip(*(logs["step_time"] for logs in self._logs), strict=True)
+        times = StepTime(*map(statistics.fmean, parts))
         epoch = plan.setup.batch_plan.epochs_after(step)
         tokens = self._sum("source_tokens") / steps + self._sum("target_tokens") / steps
         corpora = (corpus.name for corpus in plan.setup.data.manifest.corpora)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hvd_nmt.telemetry.steps import StepTime, mean_time, step_time
+from hvd_nmt.telemetry.steps import StepTime, step_time
 
 
 def test_one_rank_waits_for_nobody():
@@ -21,8 +21,3 @@ def test_clocks_that_overshoot_give_no_negative_part():
     found = step_time(1.0, 0.5000001, 0, ready_s=[0.5], input_wait_s=[0.5])
     assert found.compute_s == 0.0
     assert found.input_wait_s + found.communication_s == pytest.approx(1.0)
-
-
-def test_the_mean_of_some_steps():
-    steps = StepTime(0.0, 1.0, 0.25, 0.25, 1.5), StepTime(1.0, 2.0, 0.0, 0.0, 3.0)
-    assert mean_time(steps) == StepTime(0.5, 1.5, 0.125, 0.125, 2.25)
