@@ -1,9 +1,8 @@
-"""How the hosts of a run share what their ranks learn, and when they stand at the same weights."""
+"""How the hosts of a run share what their ranks learn."""
 
 import dataclasses
-import enum
 
-from hvd_nmt.config.schema import Config, ExchangeKind, TrainingConfig
+from hvd_nmt.config.schema import ExchangeKind, TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,26 +28,6 @@ class Exchange:
 
 
 PLAIN = Exchange()
-
-
-class Joined(enum.Enum):
-    """What the islands make equal on all hosts after a step."""
-
-    NOTHING = enum.auto()
-    WEIGHTS = enum.auto()
-    EVERYTHING = enum.auto()
-    """Adam's moments, too: a checkpoint may be written"""
-
-
-def joined_at(config: Config, exchange: Exchange, step: int) -> Joined:
-    """What the islands make equal on all hosts when so many steps are done."""
-    if not exchange.islands:
-        return Joined.NOTHING
-    intervals = config.checkpoints.every_steps, config.evaluation.every_steps
-    due = any(is_due(step, every_steps, exchange.sync_every) for every_steps in intervals)
-    if due or step == config.training.max_steps:
-        return Joined.EVERYTHING
-    return Joined.NOTHING if step % exchange.sync_every else Joined.WEIGHTS
 
 
 def is_due(step: int, every_steps: int, sync_every: int = 1) -> bool:

@@ -9,25 +9,27 @@ from statistics import fmean
 import numpy as np
 
 from hvd_nmt.config.exchange import PLAIN
-from hvd_nmt.explain.exchange_cost import Step, sent_bytes_per_step, travelling_s
+from hvd_nmt.explain.exchange_cost import Step, ring_bytes, sent_bytes_per_step, travelling_s
 from hvd_nmt.explain.intervals import mean, settled
 from hvd_nmt.records.record import HostSamples, Interval, Run, Sample
 
 
 def crosses_network(run: Run, interval: Interval) -> bool:
-    """Whether what a step waits for travels between hosts; sums within a host do not."""
+    """Whether most of what a step waits for travels between hosts."""
     if len(_ranks_by_host(run, interval)) < 2:
         return False
-    if not run.start_of(interval).exchange.islands or interval.exchange_s is None:
-        return True
-    return interval.exchange_s >= (interval.communication_s or 0.0) / 2
+    return waited_s(run, interval) >= (interval.communication_s or 0.0) / 2
 
 
 def waited_s(run: Run, interval: Interval) -> float:
-    """Seconds of a step of exposed transfer between hosts, or between ranks where there is one."""
-    if run.start_of(interval).exchange.islands and interval.exchange_s is not None:
-        return interval.exchange_s
-    return interval.communication_s or 0.0
+    """Seconds of a step of exposed transfer between hosts, or between ranks where there is one.
+
+    Several ranks on a host of islands also sum their gradients there, in each step.
+    """
+    is_alone = max(_ranks_by_host(run, interval), default=1) == 1
+    if is_alone or not run.start_of(interval).exchange.islands or interval.exchange_s is None:
+        return interval.communication_s or 0.0
+    return interval.exchange_s
 
 
 def step_of(run: Run, interval: Interval, exposed_s: float | None = None) -> Step:
@@ -44,15 +46,21 @@ def step_of(run: Run, interval: Interval, exposed_s: float | None = None) -> Ste
 def predicted_bytes(run: Run, intervals: Sequence[Interval]) -> float | None:
     """Bytes that a host sends in a step, mean of one or more intervals with several hosts.
 
-    None where the gradients are not known.
+    Those that islands send to make a checkpoint's state equal count; None where the gradients are
+    not known.
     """
     if not run.gradient_bytes:
         return None
+    steps = [i.steps for i in intervals]
     each = [
         sent_bytes_per_step(run.start_of(i).exchange, run.gradient_bytes, _ranks_by_host(run, i))
         for i in intervals
     ]
-    return float(np.average(each, weights=[i.steps for i in intervals]))
+    inside = range(intervals[0].step, intervals[-1].step)
+    joins = sum(save.step in inside and save.join_s > 0 for save in run.saves)
+    moments = ring_bytes(2 * run.gradient_bytes, len(_ranks_by_host(run, intervals[-1])))
+    is_joined = run.start_of(intervals[-1]).exchange.islands
+    return float(np.average(each, weights=steps)) + is_joined * joins * moments / sum(steps)
 
 
 def link_MB_per_s(run: Run, interval: Interval, bytes_per_step: float) -> float:

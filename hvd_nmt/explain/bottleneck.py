@@ -1,24 +1,34 @@
 """What bound the steps of a run, by where their time went, and what would make them shorter."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from statistics import fmean, median, median_low
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median, median_low, stdev
 
 import numpy as np
 
-from hvd_nmt.explain import between_hosts
+from hvd_nmt.explain import between_hosts, machines
 from hvd_nmt.explain.exchange_cost import Advice, Step, worth_saying
-from hvd_nmt.explain.intervals import PARTS, mean, phases, settled
+from hvd_nmt.explain.intervals import PARTS, Stall, mean, phases, settled, stalls
 from hvd_nmt.records.record import Interval, Run
 
 COMPUTE, NETWORK = "compute-bound", "network-bound"
 INPUT, STRAGGLER = "input-bound", "straggler-bound"
 LOCAL = "communication-bound"
 """what is network-bound between hosts, among ranks of one host, whose bytes cross no network"""
+PROCESSORS = "processor-bound"
+"""exchanges take long though the link could carry far more: nobody has time to send"""
+MIXED = "near the limit"
+"""a wait so near `BINDING_SHARE` that nobody can tell whether it binds"""
 UNKNOWN = "unknown"
 
 BINDING_SHARE = 0.2
 """a wait below this share of the step binds nothing: removing it would gain less than that"""
+_LEAST_MARGIN = 0.02
+"""of the share of a wait: half the width of its 95 % interval is at least this"""
+_OPEN_LINK = 10
+"""times what travelled, that a link could carry: it is not what exchanges wait for"""
+_BUSY_PERCENT = 90.0
+"""of the processors: from here on they are full"""
 _QUICKEST = 0.1  # share of the intervals that show what the bytes alone take
 
 
@@ -45,8 +55,14 @@ class Phase:
     lag: Lag
     input_s: float
     """seconds of a step that the input costs: the mean wait, or that of the rank that is last"""
+    wait: str
+    """the kind that its largest wait would make it"""
+    share: float
+    """of a step, that this wait takes"""
     host_input_s: tuple[tuple[str, float], ...] = ()
     """host and mean wait for input of the slowest and of the fastest host, where they differ"""
+    busy_percent: float | None = None
+    """how busy the processors were"""
 
     @property
     def seconds(self) -> float:
@@ -59,8 +75,7 @@ class Verdict:
     """What bound a run, with the numbers it rests on."""
 
     kind: str
-    """compute-bound, network-bound (communication-bound on one host), input-bound, straggler-bound
-    or unknown"""
+    """one of the above; of all steps but those of stalls"""
     step_s: float | None
     """mean wall time of a step; the median where its parts are unknown"""
     shares: dict[str, float] = field(default_factory=dict)
@@ -68,7 +83,9 @@ class Verdict:
     exchange_s: float | None = None
     """seconds of a mean step of exposed exchanges of weights; None where there were none"""
     phases: tuple[Phase, ...] = ()
-    """more than one where the bottleneck changed; () if unknown"""
+    """more than one where a part of the steps changed; () if unknown"""
+    stalls: tuple[Stall, ...] = ()
+    """which are in no phase"""
     slow_phase: Phase | None = None
     """of the phases that are not compute-bound, the one that took most time"""
     advice: tuple[Advice, ...] = ()
@@ -81,8 +98,9 @@ class Verdict:
     """sent by a host in a step, as its network card (`interface`) counted: median of the hosts"""
     interface: str | None = None
     link_MB_per_s: float | None = None
-    """what the link allows: where the network was the bottleneck, the bytes seen over the time they
-    travelled; else the card's own word"""
+    """what the link carried while bytes travelled, where the network was the bottleneck"""
+    card_MB_per_s: float | None = None
+    """what the link allows by the card's own word"""
 
 
 def verdict(run: Run) -> Verdict:
@@ -91,23 +109,25 @@ def verdict(run: Run) -> Verdict:
     if not counted:
         times = [interval.step_s for interval in run.intervals if interval.step_s]
         return Verdict(UNKNOWN, median(times) if times else None)
-    whole = mean(counted)
-    found = [_phase(part, run) for part in phases(counted, lambda i: _kind(i, run))]
-    slow = _longest([phase for phase in found if phase.kind != COMPUTE] or found)
+    stalled, whole = stalls(counted), mean(counted)
+    even = [each for each in counted if each not in [stall.interval for stall in stalled]]
     crossing = [i for i in counted if len(set(run.hosts_of(i))) > 1]
     sent = between_hosts.sent_per_step(run, crossing)
-    link = sent.link_MB_per_s if sent else None
-    if sent and (slowed := [phase for phase in found if phase.kind == NETWORK]):
+    found = [_phase(part, run, sent) for part in phases(even)]
+    slow = _longest([phase for phase in found if phase.kind != COMPUTE] or found)
+    slowed, link = [phase for phase in found if phase.kind in (NETWORK, PROCESSORS)], None
+    if sent and slowed:
         link = between_hosts.link_MB_per_s(run, _longest(slowed).step, sent.bytes_per_step)
     return Verdict(
-        _kind(whole, run), whole.step_s,
+        _phase(even, run, sent).kind, whole.step_s,
         {words: (getattr(whole, name) or 0.0) / (whole.step_s or 1.0)
          for name, words in PARTS.items()},
-        whole.exchange_s, tuple(found), slow,
-        tuple(_advice(slow, counted, run)),
-        between_hosts.against_plain(run, counted),
+        whole.exchange_s, tuple(found), tuple(stalled), slow,
+        tuple(_advice(slow, even, run)),
+        between_hosts.against_plain(run, even),
         between_hosts.predicted_bytes(run, crossing) if crossing else None,
         sent.bytes_per_step if sent else None, sent.interface if sent else None, link,
+        sent.link_MB_per_s if sent else None,
     )  # fmt: skip
 
 
@@ -115,32 +135,44 @@ def _longest(found: Sequence[Phase]) -> Phase:
     return max(found, key=lambda phase: phase.seconds)
 
 
-def _kind(interval: Interval, run: Run) -> str:
-    """What binds the steps of an interval whose parts are known: the largest wait that tells.
+def _waits(interval: Interval, run: Run) -> dict[str, float]:
+    """Seconds of a step, whose parts are known, by what it waits for.
 
     That a rank is late is the fault of its input if, without the input, the ranks would have been
     ready together.
     """
-    waits = {
-        NETWORK: interval.communication_s or 0.0,
+    kind = NETWORK if between_hosts.crosses_network(run, interval) else LOCAL
+    return {
+        kind: interval.communication_s or 0.0,
         INPUT: _input_s(interval),
         STRAGGLER: _lag(interval, run.hosts_of(interval)).seconds,
     }
-    kind = max(waits, key=lambda name: waits[name])
-    if not interval.step_s or waits[kind] / interval.step_s <= BINDING_SHARE:
-        return COMPUTE
-    is_local = kind == NETWORK and not between_hosts.crosses_network(run, interval)
-    return LOCAL if is_local else kind
 
 
-def _phase(part: Sequence[Interval], run: Run) -> Phase:
+def _phase(part: Sequence[Interval], run: Run, sent: between_hosts.Traffic | None) -> Phase:
+    """Some intervals of one kind: that of the largest wait of their mean step, if it tells."""
     step = mean(part)
+    step_s, waits = step.step_s or 0.0, _waits(step, run)
+    kind = wait = max(waits, key=lambda name: waits[name])
+    shares = [_waits(i, run).get(wait, 0.0) / (i.step_s or 1.0) for i in part]
+    margin = 2 * stdev(shares) / len(shares) ** 0.5 if len(shares) > 1 else 0.0
+    share, busy = (
+        waits[wait] / (step_s or 1.0),
+        machines.cpu_percent(replace(run, intervals=tuple(part))),
+    )
+    if abs(share - BINDING_SHARE) <= max(margin, _LEAST_MARGIN):
+        kind = MIXED
+    elif share < BINDING_SHARE:
+        kind = COMPUTE
+    elif kind == NETWORK and sent and sent.link_MB_per_s and (busy or 0.0) >= _BUSY_PERCENT:
+        travelled = between_hosts.link_MB_per_s(run, step, sent.bytes_per_step)
+        kind = PROCESSORS if travelled * _OPEN_LINK < sent.link_MB_per_s else NETWORK
     hosts, first = run.hosts_of(step), part[0]
     ends = _slowest_and_fastest(step.rank_input_wait_s, hosts)
-    differ = ends[0][1] - ends[1][1] > BINDING_SHARE * (step.step_s or 0.0)
+    differ = ends[0][1] - ends[1][1] > BINDING_SHARE * step_s
     return Phase(
-        _kind(step, run), first.step - first.steps + 1, part[-1].step, step,
-        _lag(step, hosts), _input_s(step), ends if differ else (),
+        kind, first.step - first.steps + 1, part[-1].step, step,
+        _lag(step, hosts), _input_s(step), wait, share, ends if differ else (), busy,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -22,7 +23,9 @@ _SURELY = 0.9  # share of the pairs (before, after) in which the one after is th
 _LEAST_SHARE = 0.1  # of the time or of the steps, that a phase must take
 _USUAL_LENGTH = 3  # intervals that a phase must have, of a short run
 _LARGE_CHANGE = 0.5  # share of a step: a change by more is believed of two intervals
-_WINDOW = 5  # intervals of the running median
+_WINDOW = 5  # neighbours that an interval is compared with, itself one of them
+_STALL, _STALL_STEPS = 1.5, 5
+"""times as long as usual is a step of a stall, and so many usual steps does it take more"""
 _MOST_BLOCKS = 200  # of a long run, which is cut into so many parts before phases are looked for
 
 
@@ -71,19 +74,40 @@ def _merged(
     )  # fmt: skip
 
 
-def phases(
-    intervals: Sequence[Interval], kind: Callable[[Interval], str]
-) -> list[Sequence[Interval]]:
-    """Cuts a run where what binds its steps changes, and stays changed.
+@dataclass(frozen=True)
+class Stall:
+    """A single interval in which far more time went than in its neighbours."""
 
-    Stretches of one kind, by the running median of the parts, are joined with their most similar
-    neighbour until neighbours differ in kind, and in a part by more than `CHANGE_THAT_COUNTS`.
+    interval: Interval
+    seconds: float
+    """more than its steps would usually take"""
+    part: str
+    """of a step, which grew most; in words"""
+
+
+def stalls(intervals: Sequence[Interval]) -> list[Stall]:
+    """The stalls of a run; none if there are so many that they are how its steps are."""
+    found = []
+    for n, interval in enumerate(intervals):
+        near = intervals[max(0, n - _WINDOW // 2) : n + _WINDOW // 2 + 1]
+        usual, step_s = typical(near), interval.step_s or 0.0
+        usual_s = usual.step_s or 0.0
+        seconds = (step_s - usual_s) * interval.steps
+        if step_s > _STALL * usual_s and seconds > _STALL_STEPS * usual_s and len(near) > 2:
+            grown = {part: (getattr(interval, name) or 0.0) - getattr(usual, name)
+                     for name, part in PARTS.items()}  # fmt: skip
+            found.append(Stall(interval, seconds, max(grown, key=lambda part: grown[part])))
+    return found if len(found) <= max(_USUAL_LENGTH, len(intervals) // 20) else []
+
+
+def phases(intervals: Sequence[Interval]) -> list[Sequence[Interval]]:
+    """Cuts a run where a part of its steps changes, and stays changed.
+
+    Neighbouring stretches are joined, the most similar first, until each differs from the next by
+    more than `CHANGE_THAT_COUNTS`: the bottom-up algorithm of Keogh et al. 2001.
     """
     blocks = _blocks(intervals)
-    half = _WINDOW // 2
-    kinds = [kind(typical(blocks[max(0, n - half) : n + half + 1])) for n in range(len(blocks))]
-    changes = [n for n in range(1, len(blocks)) if kinds[n] != kinds[n - 1]]
-    cuts = [0, *changes, len(blocks)]
+    cuts = [*range(len(blocks) + 1)]
     whole_s, steps = _seconds(blocks), sum(block.steps for block in blocks)
     usual = max(_USUAL_LENGTH, len(blocks) // 20)
 
@@ -97,8 +121,7 @@ def phases(
             and max(_seconds(part) / whole_s, sum(b.steps for b in part) / steps) >= _LEAST_SHARE
             for part in parts
         )
-        other = kind(mean(parts[0])) != kind(mean(parts[1]))
-        return change - (0.0 if enough and other else 1e3)
+        return change - (0.0 if enough else 1e3)
 
     while len(cuts) > 2:
         differences = list(map(difference, cuts, cuts[1:], cuts[2:]))

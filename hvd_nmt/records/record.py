@@ -91,6 +91,8 @@ class Save:
     """how long training stood still for it"""
     copies: int
     """hosts that have it, each on a disk of its own"""
+    join_s: float = 0.0
+    """before it, for islands to make equal what it holds"""
 
 
 @dataclass(frozen=True)

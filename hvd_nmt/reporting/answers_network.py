@@ -1,11 +1,22 @@
 """The questions about the network, and in words what bound the steps of a run."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from hvd_nmt.common.units import count, data_size, percent, step_duration
-from hvd_nmt.config.exchange import PLAIN
+from hvd_nmt.common.units import count, data_size, duration, percent, step_duration
 from hvd_nmt.explain import between_hosts, machines
-from hvd_nmt.explain.bottleneck import INPUT, LOCAL, NETWORK, STRAGGLER, Phase, Verdict
+from hvd_nmt.explain.bottleneck import (
+    BINDING_SHARE,
+    COMPUTE,
+    INPUT,
+    LOCAL,
+    MIXED,
+    NETWORK,
+    PROCESSORS,
+    STRAGGLER,
+    Phase,
+    Verdict,
+)
 from hvd_nmt.explain.exchange_cost import ISLANDS_PRICE, link_sentence, name_of, ring_bytes
 from hvd_nmt.explain.machines import Estimate
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
@@ -16,12 +27,24 @@ if TYPE_CHECKING:
     from hvd_nmt.reporting.questions import RunSummary
 
 _ALONE = "No: one rank has nobody to exchange gradients with."
+_LIMIT = percent(BINDING_SHARE)
+_MOST_PHASES = 3  # that the headline tells
+_MOST_STALLS = 5  # that are listed
+_MOST_TALK = 2e6
+"""bytes a second; 0.1 to 0.5 MB/s were seen between two hosts with one and two ranks each"""
+_USUAL_OFF = 5.0  # percent: headers and rounding, which need no explanation
+_WAITS = {
+    NETWORK: "the network between the hosts",
+    LOCAL: "sums between the ranks of one host, which cross no network,",
+    INPUT: "waiting for input",
+    STRAGGLER: "waiting for the slowest rank",
+}
+"""the kinds of bottleneck, as what takes a share of each step"""
 
 
 def sentence(verdict: Verdict, run: Run) -> str:
-    """The verdict in words; its first sentence names the steps at which it changed, if it did."""
-    slow = verdict.slow_phase
-    if slow is None:
+    """The verdict in words: what took how much of each step; of several phases, of each."""
+    if verdict.slow_phase is None:
         if not run.intervals:
             return "Nobody can tell yet: no step was recorded."
         known = "no step times" if verdict.step_s is None else "step times, but not their parts"
@@ -29,63 +52,47 @@ def sentence(verdict: Verdict, run: Run) -> str:
             f"The record of {run.name} has {known}, so what bound the steps cannot be told; train "
             "with hvd_nmt to have it measured."
         )
-    exchange, exchanged = run.start_of(slow.step).exchange, ""
-    reason = _reason(slow, verdict, exchange == PLAIN)
-    if exchange != PLAIN and len(set(run.hosts_of(slow.step))) > 1:
-        exchanged = f" Between hosts: {name_of(exchange)}."
-    if len(verdict.phases) == 1:
-        return f"{slow.kind.capitalize()}: {reason}.{exchanged}"
-    phases = ", ".join(
-        f"{phase.kind} in steps {phase.first_step:,} to {phase.last_step:,}"
-        for phase in verdict.phases
-    )
-    times = ", ".join(f"{percent(share)} {name}" for name, share in verdict.shares.items())
-    return (
-        f"{phases.capitalize()}. In steps {slow.first_step:,} to {slow.last_step:,} {reason}. The "
-        f"time of all steps: {times}.{exchanged}"
-    )
+    if len(verdict.phases) > _MOST_PHASES:
+        shown = [verdict.slow_phase]
+    else:
+        shown = [*verdict.phases]
+    said = [phase_sentence(phase, verdict, len(verdict.phases) > 1) for phase in shown]
+    if verdict.stalls:
+        more_s = duration(sum(stall.seconds for stall in verdict.stalls))
+        said.append(f"{count(len(verdict.stalls), 'stall').capitalize()} took {more_s} more.")
+    return " ".join(said)
 
 
-def _reason(phase: Phase, verdict: Verdict, is_plain: bool) -> str:
-    """The numbers behind the kind of a phase."""
-    step, lag, step_s = phase.step, phase.lag, phase.step.step_s or 0.0
-    exposed = f"{_part(step.communication_s, step_s)} of a step is exposed communication"
-    if phase.kind == LOCAL:
-        return f"{exposed} between the ranks of one host; it crosses no network"
-    if phase.kind == NETWORK:
-        if verdict.predicted_bytes:
-            law = "by the ring law" if is_plain else "as predicted"
-            exposed += f"; {data_size(verdict.predicted_bytes)} per host and step {law}"
-        if verdict.seen_bytes:
-            exposed += f", {data_size(verdict.seen_bytes)} seen on {verdict.interface}"
-        if verdict.link_MB_per_s:
-            exposed += f", at about {verdict.link_MB_per_s:.1f} MB/s while they travel"
-        return exposed
-    if phase.kind == INPUT:
-        hosts = [f"on {host} {step_duration(wait_s)}" for host, wait_s in phase.host_input_s]
-        where = f": {', '.join(hosts)}" if hosts else ""
-        return f"ranks wait {_part(phase.input_s, step_s)} of a step for a batch{where}"
-    if phase.kind == STRAGGLER:
-        return (
-            f"{lag.who} computes {step_duration(lag.compute_s)} where {lag.others} take "
-            f"{step_duration(lag.others_compute_s)}, "
-            f"{lag.compute_s / max(lag.others_compute_s, 1e-9):.1f} times as long, in a step of "
-            f"{step_duration(step_s)}"
+def phase_sentence(phase: Phase, verdict: Verdict, with_steps: bool) -> str:
+    """What took how much of a step, with the culprit, where there is one."""
+    step, lag, share = phase.step, phase.lag, percent(phase.share)
+    where = f"In steps {phase.first_step:,} to {phase.last_step:,} " if with_steps else ""
+    if phase.kind == COMPUTE:
+        said = f"computing took {percent((step.compute_s or 0.0) / (step.step_s or 1.0))}"
+        return _capital(f"{where}{said} of each step; no wait took {_LIMIT}.")
+    if phase.kind == MIXED:
+        return _capital(
+            f"{where}{_WAITS[phase.wait]} took {share} of each step: too near {_LIMIT}, from where "
+            "a wait counts, to call it a bottleneck or none."
         )
-    return (
-        f"{_part(step.compute_s, step_s)} of a step is computing, "
-        f"{step_duration(step.communication_s or 0.0)} exposed communication, "
-        f"{step_duration(step.straggler_wait_s or 0.0)} waiting for whichever rank is last, "
-        f"{step_duration(step.input_wait_s or 0.0)} waiting for input"
-    )
+    if phase.kind == PROCESSORS:
+        times = (verdict.card_MB_per_s or 0.0) / (verdict.link_MB_per_s or 1.0)
+        return _capital(
+            f"{where}the processors were the limit, also of the exchange ({share} of each step): "
+            f"{phase.busy_percent:.0f} % busy, on a link that carries {times:.0f} times as much."
+        )
+    if phase.kind == STRAGGLER:
+        return _capital(
+            f"{where}{lag.who} computes {step_duration(lag.compute_s)} where {lag.others} take "
+            f"{step_duration(lag.others_compute_s)}: {share} of each step."
+        )
+    hosts = ", ".join(f"on {host} {step_duration(wait_s)}" for host, wait_s in phase.host_input_s)
+    more = f": {hosts}" if hosts and phase.kind == INPUT else ""
+    return _capital(f"{where}{_WAITS[phase.kind]} took {share} of each step{more}.")
 
 
-def _part(seconds: float | None, step_s: float) -> str:
-    """1.20 of 1.60 s, 12.0 of 28.0 ms."""
-    seconds = seconds or 0.0
-    if step_s >= 0.1:
-        return f"{seconds:.2f} of {step_s:.2f} s"
-    return f"{1000 * seconds:.1f} of {1000 * step_s:.1f} ms"
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def network_bound(summary: "RunSummary") -> Answer:
@@ -98,20 +105,18 @@ def network_bound(summary: "RunSummary") -> Answer:
     if NETWORK in kinds and len(kinds) > 1:
         short = "For a part of the run."
     evidence = []
-    if verdict.predicted_bytes:
-        text = f"Predicted: {data_size(verdict.predicted_bytes)} sent by each host in a step"
-        if verdict.seen_bytes:
-            off = 100 * (verdict.seen_bytes / verdict.predicted_bytes - 1)
-            seen = data_size(verdict.seen_bytes)
-            text += f"; seen on {verdict.interface}: {seen} ({off:+.1f} %)"
-        evidence.append(f"{text}.")
+    if len(verdict.phases) > _MOST_PHASES:
+        evidence += [phase_sentence(phase, verdict, True) for phase in verdict.phases]
+    exchange = run.start_of(slow.step).exchange
+    if exchange.kind != "float32" and len(set(run.hosts_of(slow.step))) > 1:
+        evidence.append(f"Between the hosts: {name_of(exchange)}.")
+    evidence += _stalls(verdict)
+    evidence += _bytes(verdict)
     if run.ranks > 1 and len(set(run.hosts)) == 1:
         evidence.append("All ranks are on one host: their bytes cross no network card.")
-    if slow.kind == NETWORK:
+    if slow.kind in (NETWORK, PROCESSORS):
         said = link_sentence(between_hosts.step_of(run, slow.step))
         evidence.append(f"By these steps {said}.")
-    if verdict.kind != NETWORK and verdict.link_MB_per_s:
-        evidence.append(f"By its own word the link allows {verdict.link_MB_per_s:.1f} MB/s.")
     if verdict.against_plain is not None:
         now, plain = verdict.against_plain
         price = f"; {ISLANDS_PRICE}" if now.exchange.islands else ""
@@ -130,6 +135,39 @@ def network_bound(summary: "RunSummary") -> Answer:
     title = f"What would make a step of {step_duration(step_s)} shorter (predicted, for equal work)"
     advice = (Table(title, ("change", "step", "speed", "why"), rows),) if rows else ()
     return Answer(f"{short} {summary.sentence}", tuple(evidence), advice)
+
+
+def _stalls(verdict: Verdict) -> Iterable[str]:
+    """The longest first."""
+    longest = sorted(verdict.stalls, key=lambda stall: -stall.seconds)[:_MOST_STALLS]
+    for stall in longest:
+        of = stall.interval
+        yield (
+            f"Steps {of.step - of.steps + 1:,} to {of.step:,} took {duration(stall.seconds)} more "
+            f"than usual, most of it {stall.part}."
+        )
+
+
+def _bytes(verdict: Verdict) -> Iterable[str]:
+    """What a host sent in a step: predicted, seen, and what the rest is."""
+    predicted, seen = verdict.predicted_bytes, verdict.seen_bytes
+    if predicted:
+        text = f"Predicted: {data_size(predicted)} sent by each host in a step"
+        if seen:
+            off = 100 * (seen / predicted - 1)
+            text += f"; seen on {verdict.interface}: {data_size(seen)} ({off:+.1f} %)"
+        if seen and off > _USUAL_OFF and verdict.step_s:
+            rest, rate = seen - predicted, (seen - predicted) / verdict.step_s
+            text += f"; the rest, {data_size(rest)} or {data_size(rate)} a second, is " + (
+                "mostly what Horovod's ranks ask each other each millisecond, sum or no sum"
+                if rate < _MOST_TALK
+                else "more than Horovod's ranks ask each other: see what else uses this card"
+            )
+        yield f"{text}."
+    if verdict.link_MB_per_s:
+        yield f"While they travelled, the link carried about {verdict.link_MB_per_s:.1f} MB/s."
+    if verdict.card_MB_per_s:
+        yield f"By its own word the link allows {verdict.card_MB_per_s:,.1f} MB/s."
 
 
 def _is_alone(run: Run) -> bool:

@@ -8,14 +8,13 @@ the gradient of an outer optimizer: Douillard et al. 2023, DiLoCo), and all go o
 import functools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints.state import AdamState
-from hvd_nmt.config.exchange import Joined
 from hvd_nmt.training import horovod
 from hvd_nmt.training.gradient_sums import HostGroups, grouped, joined, like, sum_over_hosts
 from hvd_nmt.training.heartbeat import EXCHANGE
@@ -43,7 +42,6 @@ class Islands:
     """The exchange of weights between hosts; every rank makes the same calls in the same steps.
 
     The trained weights are equal on all ranks to begin with; there are two hosts at least.
-    `joined_at` says what the hosts make equal after a step.
     """
 
     def __init__(
@@ -51,12 +49,12 @@ class Islands:
         weights: Sequence[tf.Variable],
         adam: AdamState,
         hosts: HostGroups,
-        joined_at: Callable[[int], Joined],
+        sync_every: int,
     ) -> None:
         self.common = [tf.Variable(weight, trainable=False) for weight in weights]
         """the weights of all hosts, as they were joined last"""
         self.hosts = hosts
-        self._adam, self._joined_at = adam, joined_at
+        self._adam, self._sync_every = adam, sync_every
         self._velocity = [tf.Variable(tf.zeros_like(w), trainable=False) for w in weights]
         of_all = weights, self.common, self._velocity, [*adam.m.values()], [*adam.v.values()]
         groups = [*enumerate(zip(*map(grouped, of_all), strict=True))]
@@ -67,7 +65,10 @@ class Islands:
             ]
             for body in (self._move, self._mean)
         )
-        """graphs, one for each group of weights"""
+        """graphs, one for each group of weights; traced here, so that no exchange waits for it"""
+        for move, mean in zip(self._moves, self._means, strict=True):
+            move.get_concrete_function(tf.TensorSpec([3], tf.float32))
+            mean.get_concrete_function()
         self._exchanges = 0
         """since the velocity was zero: no checkpoint has it, so it begins anew in `join`"""
         self._joined = -1
@@ -76,16 +77,15 @@ class Islands:
         """that each host has learned from since the last exchange"""
 
     def end_step(self, step: int, learned: Sequence[float]) -> float:
-        """Note target tokens of each host in a step, make equal what is due; seconds it took."""
+        """Note the target tokens each host learned from in a step, and exchange weights where due.
+
+        Gives the seconds that this took.
+        """
         self._tokens_H += learned
-        due = self._joined_at(step)
-        if due == Joined.NOTHING:
+        if step % self._sync_every:
             return 0.0
         started_s = time.perf_counter()
-        if due == Joined.WEIGHTS:
-            self.exchange()
-        else:
-            self.join(step)
+        self.exchange()
         return time.perf_counter() - started_s
 
     def exchange(self) -> None:

@@ -85,6 +85,7 @@ class SaveAndEvaluate(StepCallback):
 
     def _save(self, step: int) -> None:
         """Save on all ranks that write, and record how long they waited."""
+        asked_s = time.monotonic()
         if self.model.islands is not None:
             self.model.islands.join(step)
         began_s = time.monotonic()
@@ -92,7 +93,10 @@ class SaveAndEvaluate(StepCallback):
             if self._saver is not None:
                 self._saver.save(step)
         if self._store is not None:
-            line = {"wait_s": time.monotonic() - began_s, "copies": self._copies}
+            line = {
+                "wait_s": time.monotonic() - began_s, "copies": self._copies,
+                "join_s": began_s - asked_s,
+            }  # fmt: skip
             self._store.scalars(step, {}, kind="save", more=line)
 
     def _evaluate(self, step: int) -> tuple[bool, bool]:

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,7 +14,7 @@ from hvd_nmt.checkpoints.state import AdamState, run_state, weights_to_train
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.common.units import data_size, step_duration
 from hvd_nmt.config import Config
-from hvd_nmt.config.exchange import PLAIN, Exchange, joined_at
+from hvd_nmt.config.exchange import PLAIN, Exchange
 from hvd_nmt.config.precision import pick as pick_precision
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data.batch_plan import BatchPlan
@@ -171,8 +170,9 @@ def check(run_setup: RunSetup, model: TrainingModel, adam: AdamState) -> "Plan":
         model.sums.hosts = run_setup.groups
         if run_setup.exchange.islands:
             together, model.sums.within_hosts = run_setup.groups.local.ranks, True
-            due = functools.partial(joined_at, config, run_setup.exchange)
-            model.islands = Islands(model.trained, adam, run_setup.groups, due)
+            model.islands = Islands(
+                model.trained, adam, run_setup.groups, run_setup.exchange.sync_every
+            )
         with horovod.heartbeat.section(heartbeat.EXCHANGE, waits=True):
             cluster.check_averaging(model.optimizer, model.trained, rank, together)
     model.micro_batches = micro_batches.choose(

@@ -3,8 +3,8 @@
 import pytest
 
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config import Config, TrainingConfig
-from hvd_nmt.config.exchange import PLAIN, Exchange, Joined, is_due, joined_at
+from hvd_nmt.config import TrainingConfig
+from hvd_nmt.config.exchange import PLAIN, Exchange, is_due
 
 ISLANDS = TrainingConfig(exchange="islands", sync_every=8, max_steps=1001)
 
@@ -24,14 +24,3 @@ def test_what_is_due_waits_for_the_next_exchange():
     assert [s for s in range(1, 60) if is_due(s, 10)] == [10, 20, 30, 40, 50]
     assert [s for s in range(1, 60) if is_due(s, 10, 8)] == [16, 24, 32, 40, 56]
     assert [s for s in range(1, 40) if is_due(s, 3, 8)] == [8, 16, 24, 32]
-
-
-def test_all_is_joined_where_a_checkpoint_may_be_written():
-    config = Config(training=ISLANDS)
-    exchange = Exchange.of(ISLANDS, 2)
-    found = {step: joined_at(config, exchange, step) for step in range(1, 1002)}
-    assert [s for s, joined in found.items() if joined == Joined.EVERYTHING] == [504, 1000, 1001]
-    assert {s % 8 == 0 for s, joined in found.items() if joined == Joined.WEIGHTS} == {True}
-    assert found[8] == Joined.WEIGHTS
-    assert found[9] == Joined.NOTHING
-    assert joined_at(config, PLAIN, 500) == Joined.NOTHING

@@ -49,13 +49,14 @@ def uneven(*stretches):
         ({"communication_s": 1.2}, bottleneck.NETWORK),
         ({"input_s": 0.4}, bottleneck.INPUT),
         ({"straggler_s": 0.3, "rank_ready_s": (0.4, 0.4, 0.4, 1.6)}, bottleneck.STRAGGLER),
-        # A wait binds a step of 1 s from a fifth of it on.
-        ({"compute_s": 0.79, "communication_s": 0.21}, bottleneck.NETWORK),
-        ({"compute_s": 0.81, "communication_s": 0.19}, bottleneck.COMPUTE),
-        ({"compute_s": 0.79, "input_s": 0.21}, bottleneck.INPUT),
-        ({"compute_s": 0.81, "input_s": 0.19}, bottleneck.COMPUTE),
-        ({"compute_s": 1.0, "rank_ready_s": (0.79, 0.79, 0.79, 1.0)}, bottleneck.STRAGGLER),
-        ({"compute_s": 1.0, "rank_ready_s": (0.81, 0.81, 0.81, 1.0)}, bottleneck.COMPUTE),
+        # A wait binds a step of 1 s from a fifth of it on; near that nobody can tell.
+        ({"compute_s": 0.77, "communication_s": 0.23}, bottleneck.NETWORK),
+        ({"compute_s": 0.79, "communication_s": 0.21}, bottleneck.MIXED),
+        ({"compute_s": 0.83, "communication_s": 0.17}, bottleneck.COMPUTE),
+        ({"compute_s": 0.77, "input_s": 0.23}, bottleneck.INPUT),
+        ({"compute_s": 0.81, "input_s": 0.19}, bottleneck.MIXED),
+        ({"compute_s": 1.0, "rank_ready_s": (0.77, 0.77, 0.77, 1.0)}, bottleneck.STRAGGLER),
+        ({"compute_s": 1.0, "rank_ready_s": (0.83, 0.83, 0.83, 1.0)}, bottleneck.COMPUTE),
         # The larger of two that bind.
         ({"communication_s": 0.4, "input_s": 0.39}, bottleneck.NETWORK),
         ({"communication_s": 0.39, "input_s": 0.4}, bottleneck.INPUT),
@@ -108,7 +109,9 @@ CHANGING = {
     "cut, then starved": (
         [(20, {}), (20, CUT), (20, STALL)], S, [(C, 11, 200), (N, 201, 400), (S, 401, 600)]),
     "starved now and then": ([(9, {}), (1, STALL)] * 6, S, [(S, 11, 600)]),
-    "starved seldom": ([(19, {}), (1, {"input_s": 4.0})] * 3, S, [(S, 11, 600)]),
+    "starved seldom": ([(19, {}), (1, {"input_s": 4.0})] * 3, C, [(C, 11, 590)]),
+    "cut, then cut harder": (
+        [(20, CUT), (20, {"communication_s": 4.0})], N, [(N, 11, 200), (N, 201, 400)]),
 }  # fmt: skip
 
 
@@ -134,7 +137,7 @@ def test_a_noisy_run_near_the_threshold_has_no_phases():
     noisy = [(1, {"communication_s": 0.1 + 0.05 * math.sin(n * n)}) for n in range(2000)]
     assert len(bottleneck.verdict(uneven(*noisy)).phases) == 1
     slowly = [(1, {"communication_s": 1.2 * n / 600}) for n in range(600)]
-    assert len(bottleneck.verdict(uneven(*slowly)).phases) <= 2
+    assert len(bottleneck.verdict(uneven(*slowly)).phases) <= 5
 
 
 SLOW_HOST = {"hosts": ("a", "b", "b"), "rank_ready_s": (0.4, 0.68, 0.66), "straggler_s": 0.1}
@@ -153,7 +156,7 @@ def test_a_slow_rank_is_on_the_host_of_its_own_start(later):
     both = dataclasses.replace(run(hosts=hosts[-1]), starts=starts, intervals=(*first, *second))
     found = bottleneck.verdict(both)
     assert found.kind == bottleneck.STRAGGLER
-    assert "rank 1 on b computes 1.40 s" in sentence(found, both)
+    assert "Rank 1 on b computes 1.40 s" in sentence(found, both)
 
 
 def test_what_is_said_of_each_bottleneck(golden_page):

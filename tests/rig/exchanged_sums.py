@@ -17,7 +17,6 @@ import tf_keras as keras
 
 import toy
 from hvd_nmt.checkpoints.state import adam_state
-from hvd_nmt.config.exchange import Joined
 from hvd_nmt.training import gradient_sums, horovod
 from hvd_nmt.training import islands as islands_module
 from hvd_nmt.training.gradient_sums import GradientSums
@@ -102,16 +101,14 @@ def islands(groups, rank):
     numbers["good_steps"].assign(3 + groups.index)
     adam = adam_state({"a": weights[0], "b": weights[1]})
     adam = dataclasses.replace(adam, loss_scale=scale)
-    joined = Islands(weights, adam, groups, lambda step: Joined.NOTHING)
+    joined = Islands(weights, adam, groups, sync_every=4)
     learned = [300.0 if host == 0 else 100.0 for host in range(len(groups.names))]
 
     def steps(first, count):
         for step in range(first, first + count):
             for weight in weights:
                 weight.assign_add(tf.fill(weight.shape, float(groups.index + 1)))
-            joined.end_step(step, learned)
-            if (step + 1) % 4 == 0:
-                joined.exchange()
+            joined.end_step(step + 1, learned)
 
     islands_module.MOMENTUM, islands_module.outer_rate = 0.0, lambda hosts: 1.0
     steps(0, 4)  # traces all graphs
