@@ -171,6 +171,6 @@ def _launches(run_dir: Path, lines: list[metrics.Line], problems: Problems) -> t
         elif event["kind"] == "end" and found and found[-1].exit_code is None:
             found[-1] = Launch(
                 found[-1].ranks_by_host, event.get("resumed_step"), event.get("step"),
-                event["exit_code"], event["sentence"],
+                event["exit_code"], event["sentence"], event["time_s"],
             )  # fmt: skip
     return tuple(found)

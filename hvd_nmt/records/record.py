@@ -153,6 +153,8 @@ class Launch:
     """None: it goes on, or its launcher was killed"""
     sentence: str = ""
     """what was said last"""
+    ended_s: float | None = None
+    """unix time of its end"""
 
 
 @dataclass(frozen=True)

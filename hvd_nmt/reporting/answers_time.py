@@ -90,7 +90,11 @@ def _where_it_went(run: Run, wall_s: float, training_s: float) -> Table:
 def _start(launch: Launch) -> tuple[str, ...]:
     ranks = ", ".join(f"{host}:{ranks}" for host, ranks in launch.ranks_by_host.items())
     numbers = ("none" if n is None else f"{n:,}" for n in (launch.last_step, launch.exit_code))
-    return ranks, *numbers, launch.sentence.rpartition("hvd_nmt.train: ")[2]
+    return ranks, *numbers, _said_last(launch)
+
+
+def _said_last(launch: Launch) -> str:
+    return launch.sentence.rpartition("hvd_nmt.train: ")[2]
 
 
 def average_step(summary: "RunSummary") -> Answer:
@@ -192,17 +196,23 @@ def _while_steps_ran(uses: Sequence[machines.GpuUse]) -> Table:
 
 
 def state_sentence(summary: "RunSummary") -> str:
-    """Whether the run goes on, in one sentence."""
+    """Whether the run goes on; after it who ended the newest start that failed, and when."""
     end, planned = summary.record.early_end, summary.record.max_steps
     finished = "Finished."
     if end is not None:
         of = f" of {planned:,}" if planned else ""
         finished = f"Finished at step {end.step:,}{of}: {end.because} ({end.option})."
     last = f"last record {duration(summary.silent_s or 0.0)} ago"
-    return {
+    state = {
         State.FINISHED: finished,
         State.RUNNING: f"Still running: {last}.",
         State.STOPPED: "Stopped before its last step.",
         State.NO_CLOCK: "The log does not say that it ended, and it has no clock to tell by.",
         State.SILENT: f"Ended without saying so, killed or crashed: {last}.",
     }[summary.state]
+    failed = [one for one in summary.record.launches if one.exit_code and one.ended_s]
+    if not failed:
+        return state
+    at = datetime.datetime.fromtimestamp(failed[-1].ended_s or 0.0, datetime.UTC)
+    starts = f"{count(len(failed), 'start')} ended early, the newest at {at:%F %T} UTC"
+    return f"{state} {starts}: {_said_last(failed[-1]) or f'exit code {failed[-1].exit_code}'}"

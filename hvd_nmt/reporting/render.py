@@ -2,6 +2,7 @@
 
 import datetime
 import re
+import sys
 import time
 from collections import Counter
 from html import escape
@@ -31,6 +32,7 @@ def write(run: Run, folder: Path, now_s: float | None = None, ended: bool = Fals
     `now_s` is the report's unix time, now if None; `ended`: the run goes on no more, done or not.
     RunError: the folder cannot be written.
     """
+    print(f"report      of {run.name}: drawn within some seconds", file=sys.stderr, flush=True)
     paths = [folder / "report.html", folder / "report.md"]
     texts = rendered(run, time.time() if now_s is None else now_s, ended)
     try:

@@ -16,7 +16,7 @@ from hvd_nmt.reporting.questions import RunSummary
 
 GOLDEN_RUN = Path(__file__).resolve().parents[1] / "golden" / "run"
 RESTARTED = (
-    Launch({"localhost": 2}, 0, 120, 137, "hvd_nmt.train: Rank 1 on vm is gone."),
+    Launch({"localhost": 2}, 0, 120, 137, "hvd_nmt.train: Rank 1 on vm is gone.", 1.7e9),
     Launch({"localhost": 1}, 100, 400),
 )
 Make = Callable[..., Run]
@@ -142,6 +142,7 @@ def test_each_state_has_its_sentence(two_host_run, tmp_path, golden_page):
     summaries = [
         *(RunSummary(run, run.ended_s + silent_s) for silent_s in (-5, 12, 3600)),
         RunSummary(run, ended=True), RunSummary(two_host_run()), RunSummary(log),
+        RunSummary(two_host_run(launches=RESTARTED)),
     ]  # fmt: skip
     assert {summary.state for summary in summaries} == set(State)
     golden_page("states.txt", "".join(f"{state_sentence(each)}\n" for each in summaries))
