@@ -110,7 +110,7 @@ def test_checkpoints_and_evaluations_wait_for_an_exchange(runs):
     saved = {path.name for path in run_dir.glob("model.ckpt-*.json")}
     # Every 10 of 24 steps, where 4 divides them.
     assert saved == {f"model.ckpt-{step}.json" for step in (12, 20, 24)}
-    assert "one due at 10 comes at 12" in said
+    assert "checkpoints and evaluations wait for" in said
     assert re.search(r"step 4/24 .* sync every 4 ", said)
 
 
