@@ -23,14 +23,14 @@ ATTEMPTS = 3
 CASES = {
     "nothing": (None, "", bottleneck.COMPUTE),
     "1 Gbit/s": ("1gbit", "", bottleneck.COMPUTE),
-    "200 Mbit/s": ("200mbit", "", bottleneck.NETWORK),
+    "100 Mbit/s": ("100mbit", "", bottleneck.NETWORK),
     "50 Mbit/s": ("50mbit", "", bottleneck.NETWORK),
     "slow input": (None, "input", bottleneck.INPUT),
     "slow rank": (None, "rank", bottleneck.STRAGGLER),
 }
 """name: link, what is slow, what the verdict must be"""
-LINKS_MB_PER_S = {"200 Mbit/s": 25.0, "50 Mbit/s": 6.25}
-# 7.5 MB a step take 0.06, 0.3 and 1.2 s on the three links, beside about 0.5 s of computing.
+LINKS_MB_PER_S = {"100 Mbit/s": 12.5, "50 Mbit/s": 6.25}
+# 7.5 MB a step take 0.06, 0.6 and 1.2 s on the three links, beside 0.5 to 1.2 s of computing.
 OPTIONS = (
     "--model.width", "256", "--model.feed-forward-width", "1024", "--model.heads", "4",
     "--training.tokens-per-step", "12000",
