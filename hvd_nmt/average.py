@@ -20,7 +20,6 @@ averages; --raw gives these weights of a single checkpoint.
 
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,14 +74,9 @@ class Options:
         return self.out or run.with_name(f"{run.name}-{'raw' if self.raw else 'average'}")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit code."""
-    return command_line.run("hvd_nmt.average", Options, average, str(__doc__), argv)
-
-
-def average(options: Options) -> None:
+@command_line.command("hvd_nmt.average", Options, __doc__)
+def main(options: Options) -> None:
     """Writes the mean and says of what, and where it is."""
-    # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
     tensorflow_import.import_tensorflow()
     from hvd_nmt.checkpoints import averaging
 

@@ -10,7 +10,6 @@ of that (MFU). Nothing is written.
 
 import dataclasses
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from tyro.conf import Suppress
@@ -33,12 +32,8 @@ class BenchConfig(Config):
     telemetry: Suppress[TelemetryConfig] = dataclasses.field(default_factory=TelemetryConfig)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
-    return command_line.run("hvd_nmt.bench", BenchConfig, bench, str(__doc__), argv)
-
-
-def bench(config: BenchConfig) -> None:
+@command_line.command("hvd_nmt.bench", BenchConfig, __doc__)
+def main(config: BenchConfig) -> None:
     """Measures on all ranks; the first prints the table."""
     tensorflow_import.import_tensorflow()
     from hvd_nmt.training import benchmark

@@ -21,7 +21,6 @@ source and target.
 """
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -71,17 +70,12 @@ class Options:
             raise ConfigError("--out is the working directory: give a directory of its own.")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit code."""
-    return command_line.run("hvd_nmt.convert", Options, convert, str(__doc__), argv)
-
-
-def convert(options: Options) -> None:
+@command_line.command("hvd_nmt.convert", Options, __doc__)
+def main(options: Options) -> None:
     """Writes the run directory and says what is in it."""
     defaults = configuration.presets()["base"][1]
     if options.config is not None:
         defaults = configuration.load(options.config, defaults)
-    # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
     tensorflow_import.import_tensorflow()
     from hvd_nmt.formats import foreign, marian, openseq2seq
 

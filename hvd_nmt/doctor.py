@@ -42,12 +42,8 @@ class DoctorConfig(Config):
     """seconds that each host has to answer"""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
-    return command_line.run("hvd_nmt.doctor", DoctorConfig, doctor, str(__doc__), argv)
-
-
-def doctor(config: DoctorConfig) -> int:
+@command_line.command("hvd_nmt.doctor", DoctorConfig, __doc__)
+def main(config: DoctorConfig) -> int:
     """Asks all hosts, judges what they say, measures a step on them; returns the exit code."""
     wanted = hosts.named(config.hosts, config.hostfile) or [Host(socket.gethostname(), 1)]
     with Links(config.timeout_s) as links:

@@ -66,12 +66,8 @@ class Options:
                 raise ConfigError(f"--keep might write over {text}: give another folder.")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit code."""
-    return command_line.run("hvd_nmt.evaluate", Options, evaluate, str(__doc__), argv)
-
-
-def evaluate(options: Options) -> None:
+@command_line.command("hvd_nmt.evaluate", Options, __doc__)
+def main(options: Options) -> None:
     """Translates, scores, and prints the table or JSON."""
     source, references, hypotheses = _read(options)
     if options.keep is not None:
@@ -79,7 +75,6 @@ def evaluate(options: Options) -> None:
     facts: dict[str, Any] = {"references": [text.name for text in references]}
     systems = hypotheses
     if options.run is not None and source is not None:
-        # TensorFlow takes seconds to import: not for --help, nor for files scored as they are.
         tensorflow_import.import_tensorflow()
         settings = options.settings.exact()
         checkpoints = options.checkpoint or ("best",)

@@ -20,7 +20,6 @@ The output is complete or not there, and holds a README.txt that says how to use
 
 import dataclasses
 import sys
-from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -66,12 +65,8 @@ class Options:
             raise ConfigError(f"--quantization {self.quantization} needs --to ctranslate2.")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit code."""
-    return command_line.run("hvd_nmt.export", Options, export, str(__doc__), argv)
-
-
-def export(options: Options) -> None:
+@command_line.command("hvd_nmt.export", Options, __doc__)
+def main(options: Options) -> None:
     """Writes the model, says how to use it, and compares it with the run's own."""
     require_free(options.out)
     lines: list[str] = []
@@ -79,7 +74,6 @@ def export(options: Options) -> None:
         text = (line for line in read_lines(options.verify_on, lenient=True) if line.strip())
         if not (lines := list(islice(text, _LINES))):
             raise DataError(f"{options.verify_on} holds no text to compare on.")
-    # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
     tensorflow_import.import_tensorflow()
     from hvd_nmt.checkpoints.find import find
     from hvd_nmt.formats import ctranslate2, saved_model

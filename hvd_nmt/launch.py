@@ -121,11 +121,7 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def config_of(words: Sequence[str]) -> Config | None:
-    """The configuration of the run that a command starts; None: it is not hvd_nmt.train.
-
-    Raises:
-        ConfigError: its options cannot work.
-    """
+    """The configuration of the run that a command starts; None: it is not hvd_nmt.train."""
     program = os.path.basename(words[0])
     if program.startswith("python") and list(words[1:3]) == ["-m", _TRAIN]:
         options = words[3:]
@@ -139,7 +135,7 @@ def config_of(words: Sequence[str]) -> Config | None:
 
 
 def _job(options: Options, words: Sequence[str]) -> Job:
-    """Raises a ConfigError for what cannot work together."""
+    """What is to run, and where; ConfigError: that cannot work together."""
     among = hosts.named(options.hosts, options.hostfile)
     if not among:  # this machine, with a slot for each rank that was asked for, or for each GPU
         slots = options.num_proc or len(checks.visible_gpus(probe.gpu({}))) or 1

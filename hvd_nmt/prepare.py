@@ -17,7 +17,6 @@ No TensorFlow in this process (see hvd_nmt.preparation.subwords).
 
 import dataclasses
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,9 @@ from hvd_nmt.preparation import quality, stages
 from hvd_nmt.preparation.options import Options, find_corpora, request
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit code."""
-    return command_line.run("hvd_nmt.prepare", Options, prepare, str(__doc__), argv)
-
-
+@command_line.command("hvd_nmt.prepare", Options, __doc__)
 @outliving_readers("hvd_nmt.prepare")  # hours of work
-def prepare(options: Options) -> None:
+def main(options: Options) -> None:
     """Makes the data directory, unless it is there; DataError: the inputs cannot be used."""
     options = dataclasses.replace(options, out=followed(options.out))
     with exclusive(options.out):

@@ -8,7 +8,6 @@ report.html needs no network and no script.
 """
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,17 +28,9 @@ class Options:
     """folder for the report; by default the run directory, or the folder of a log"""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit code."""
-    return command_line.run("hvd_nmt.report", Options, report, str(__doc__), argv)
-
-
-def report(options: Options) -> None:
-    """Writes the report and says where.
-
-    Raises:
-        UserError: the run cannot be read, or the folder cannot be written.
-    """
+@command_line.command("hvd_nmt.report", Options, __doc__)
+def main(options: Options) -> None:
+    """Writes the report and says where."""
     inside = options.run if options.run.is_dir() else options.run.parent
     for path in render.write(read_any_run(options.run), options.output or inside):
         print(path)

@@ -24,12 +24,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     tensorflow_import.wait_as_spare(_import)
     with signals.restored(), outliving_readers("hvd_nmt.train"):
-        return command_line.run("hvd_nmt.train", Config, train, str(__doc__), argv)
+        return train(argv)
 
 
+@command_line.command("hvd_nmt.train", Config, __doc__)
 def train(config: Config) -> None:
     """Trains, and explains the run."""
-    # TensorFlow takes seconds to import; --help and a mistyped option need not wait for it.
     _import()
     from hvd_nmt.training import run
 
@@ -59,7 +59,8 @@ def write_report(run_dir: Path, in_background: bool = False) -> None:
         )  # fmt: skip
         return
     try:
-        with signals.interrupting():
+        with signals.restored():
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
             from hvd_nmt.records.read import read_run
             from hvd_nmt.reporting import render
 

@@ -24,7 +24,6 @@ are float32 sums whose order depends on what is translated at once: their fourth
 
 import os
 import sys
-from collections.abc import Sequence
 
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError
@@ -32,18 +31,13 @@ from hvd_nmt.config import command_line
 from hvd_nmt.translation.settings import FileJob
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit code."""
-    return command_line.run("hvd_nmt.translate", FileJob, translate, str(__doc__), argv)
-
-
-def translate(job: FileJob) -> None:
+@command_line.command("hvd_nmt.translate", FileJob, __doc__)
+def main(job: FileJob) -> None:
     """Translates the input to the output."""
     if "HOROVOD_RANK" in os.environ:
         raise ConfigError(
             "Translating is one process: split the input, and start one for each GPU."
         )
-    # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
     tensorflow_import.import_tensorflow()
     from hvd_nmt.translation import file_job
 

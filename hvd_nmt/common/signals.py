@@ -37,11 +37,3 @@ def restored() -> Iterator[None]:
         for number, handler in handlers.items():
             if handler is not None:  # else it was not set by Python, and Python cannot set it
                 signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def interrupting() -> Iterator[None]:
-    """In the block SIGTERM raises KeyboardInterrupt, as SIGINT does."""
-    with restored():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        yield

@@ -16,8 +16,9 @@ _began_s: float | None = None
 
 
 def import_tensorflow() -> None:
-    """Import TensorFlow while standard error goes nowhere.
+    """Import TensorFlow, which takes seconds: not before --help, nor before a mistyped option.
 
+    Meanwhile standard error goes nowhere.
     Its CUDA libraries complain about each other on every import, GPU or not, before any log level
     applies. An import that fails raises as ever.
     """

@@ -62,23 +62,26 @@ def is_first_rank() -> bool:
     return os.environ.get("HOROVOD_RANK", "0") == "0"
 
 
-def run(
-    name: str,
-    kind: type[Options],
-    action: Callable[[Options], int | None],
-    description: str,
-    argv: Sequence[str] | None,
-) -> int:
-    """A whole command, of which the first rank speaks; returns the exit code that `action` gave.
+def command(
+    name: str, kind: type[Options], description: str | None
+) -> Callable[[Callable[[Options], int | None]], Callable[..., int]]:
+    """Makes a function of options a whole command: called with words, it returns an exit code.
 
-    Options that are a `Config` also come from presets and files.
+    Of several ranks the first speaks. Options that are a `Config` also come from presets and files.
     """
-    speak_utf8()
     make = run_config if issubclass(kind, Config) else options
-    with reported(name, speak=is_first_rank()) as outcome:
-        found = make(kind, prog=f"python -m {name}", description=description, argv=argv)
-        outcome.exit_code = action(found) or 0
-    return outcome.exit_code
+    prog, text = f"python -m {name}", description or ""
+
+    def decorated(action: Callable[[Options], int | None]) -> Callable[..., int]:
+        def main(argv: Sequence[str] | None = None) -> int:
+            speak_utf8()
+            with reported(name, speak=is_first_rank()) as outcome:
+                outcome.exit_code = action(make(kind, prog=prog, description=text, argv=argv)) or 0
+            return outcome.exit_code
+
+        return main
+
+    return decorated
 
 
 def options(
