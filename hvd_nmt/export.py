@@ -35,11 +35,6 @@ from hvd_nmt.data.text import read_lines
 from hvd_nmt.formats import Quantization
 from hvd_nmt.translation.settings import Search, Settings
 
-_LINES = 100
-"""that are compared"""
-_SHOWN = 3
-"""different lines that are printed"""
-
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -72,7 +67,7 @@ def main(options: Options) -> None:
     lines: list[str] = []
     if options.verify_on is not None:
         text = (line for line in read_lines(options.verify_on, lenient=True) if line.strip())
-        if not (lines := list(islice(text, _LINES))):
+        if not (lines := list(islice(text, 100))):
             raise DataError(f"{options.verify_on} holds no text to compare on.")
     tensorflow_import.import_tensorflow()
     from hvd_nmt.checkpoints.find import find
@@ -93,7 +88,7 @@ def main(options: Options) -> None:
 
 def _compare(lines: list[str], options: Options) -> None:
     """Translate with the run's model and with the export, and print how many lines are equal."""
-    from hvd_nmt.formats import saved_model
+    from hvd_nmt.formats import ctranslate2, saved_model
     from hvd_nmt.translation import engine
 
     settings = Settings(precision="float32", decoding=options.decoding)
@@ -105,15 +100,13 @@ def _compare(lines: list[str], options: Options) -> None:
     if options.to == "saved-model":
         by_export = saved_model.translated(lines, options.out)
     else:
-        from hvd_nmt.formats.ctranslate2 import CTranslate2Translator
-
-        backend = CTranslate2Translator(options.out, loaded.settings.decoding)
+        backend = ctranslate2.CTranslate2Translator(options.out, loaded.settings.decoding)
         by_export = list(dataclasses.replace(loaded, backend=backend, models=[]).stream(lines))
     triples = list(zip(lines, by_run, by_export, strict=True))
     different = [triple for triple in triples if triple[1] != triple[2]]
     equal = len(lines) - len(different)
     print(f"verified    {equal} of {len(lines)} lines are translated as {options.run} does")
-    for line, wanted, found in different[:_SHOWN]:
+    for line, wanted, found in different[:3]:
         print(f"  {line}\n    run     {wanted}\n    export  {found}")
 
 

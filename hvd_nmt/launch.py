@@ -88,9 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "No command is given: write it after --, or train, as in python -m hvd_nmt.launch "
                 "-H v100a:2,v100b:2 train --preset base."
             )
-        options = command_line.options(
-            Options, prog="python -m hvd_nmt.launch", description=__doc__ or "", argv=own
-        )
+        options = command_line.options(Options, "hvd_nmt.launch", str(__doc__), own)
         signals.grace_s()  # a wrong one is said before ranks start
         job = _job(options, words)
         if options.dry_run:
@@ -129,9 +127,7 @@ def config_of(words: Sequence[str]) -> Config | None:
         options = words[2:]
     else:
         return None
-    return command_line.run_config(
-        Config, prog=f"python -m {_TRAIN}", description="The run to launch.", argv=list(options)
-    )
+    return command_line.run_config(Config, _TRAIN, "The run to launch.", options)
 
 
 def _job(options: Options, words: Sequence[str]) -> Job:

@@ -15,13 +15,12 @@ command again sees that the work is done. OUT appears whole or not at all.
 No TensorFlow in this process (see hvd_nmt.preparation.subwords).
 """
 
-import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
 
 from hvd_nmt.common.errors import DataError, outliving_readers
-from hvd_nmt.common.files import exclusive, followed, replacing
+from hvd_nmt.common.files import exclusive, replacing
 from hvd_nmt.config import command_line
 from hvd_nmt.data import corpus
 from hvd_nmt.preparation import quality, stages
@@ -32,7 +31,6 @@ from hvd_nmt.preparation.options import Options, find_corpora, request
 @outliving_readers("hvd_nmt.prepare")  # hours of work
 def main(options: Options) -> None:
     """Makes the data directory, unless it is there; DataError: the inputs cannot be used."""
-    options = dataclasses.replace(options, out=followed(options.out))
     with exclusive(options.out):
         corpora = find_corpora(options)
         wanted = request(options, corpora)

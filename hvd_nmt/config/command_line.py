@@ -15,10 +15,11 @@ import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import docstring_parser
 import tyro
+from tyro import MISSING_NONPROP as MISSING
 
 from hvd_nmt.common.errors import ConfigError, let_first_rank_speak, reported, speak_utf8
 from hvd_nmt.config import Config, load, presets
@@ -29,10 +30,8 @@ LOCAL_FILE = Path("hvd_nmt.yaml")
 Options = TypeVar("Options")
 
 
-def run_config(
-    kind: type[Options], *, prog: str, description: str, argv: Sequence[str] | None = None
-) -> Options:
-    """The configuration a command line asks for; ConfigError: it cannot work."""
+def run_config(kind: type[Options], name: str, description: str, argv: Sequence[str]) -> Options:
+    """The configuration that the words of a command ask for; ConfigError: it cannot work."""
     table = presets()
     sources = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     sources.add_argument("--preset", default="demo")
@@ -54,7 +53,7 @@ def run_config(
     files = "  --config FILE.yaml  values over the preset; config.yaml of any run is such a file"
     text = "\n".join([description, "Presets (default: demo):", *lines, "", files])
     own = kind(**{field.name: getattr(default, field.name) for field in dataclasses.fields(Config)})
-    return options(kind, prog=prog, description=text, argv=words, default=own)
+    return options(kind, name, text, words, own)
 
 
 def is_first_rank() -> bool:
@@ -70,13 +69,13 @@ def command(
     Of several ranks the first speaks. Options that are a `Config` also come from presets and files.
     """
     make = run_config if issubclass(kind, Config) else options
-    prog, text = f"python -m {name}", description or ""
 
     def decorated(action: Callable[[Options], int | None]) -> Callable[..., int]:
         def main(argv: Sequence[str] | None = None) -> int:
             speak_utf8()
             with reported(name, speak=is_first_rank()) as outcome:
-                outcome.exit_code = action(make(kind, prog=prog, description=text, argv=argv)) or 0
+                words = sys.argv[1:] if argv is None else argv
+                outcome.exit_code = action(make(kind, name, description or "", words)) or 0
             return outcome.exit_code
 
         return main
@@ -85,19 +84,13 @@ def command(
 
 
 def options(
-    kind: type[Options],
-    *,
-    prog: str,
-    description: str,
-    argv: Sequence[str] | None = None,
-    default: Options | None = None,
+    kind: type[Options], name: str, description: str, words: Sequence[str], default: Any = MISSING
 ) -> Options:
     """One frozen dataclass as a command line (tyro); `--help` shows its docstrings.
 
     Of several ranks the first says what the parser has to say, and then others what is theirs.
     ConfigError: values that cannot work; SystemExit: 0 after `--help`, 2 for an unknown option.
     """
-    words = sys.argv[1:] if argv is None else list(argv)
     if {"-h", "--help"} & set(words):
         # tyro would make one long line of each paragraph.
         print(f"{description.strip()}\n\nExit codes are in hvd_nmt.common.errors.\n")
@@ -105,13 +98,8 @@ def options(
     printed = io.StringIO()
     try:
         with contextlib.redirect_stderr(printed):
-            return tyro.cli(
-                kind,
-                prog=prog,
-                description="",
-                args=words,
-                default=tyro.MISSING_NONPROP if default is None else default,
-            )
+            prog = f"python -m {name}"
+            return tyro.cli(kind, prog=prog, description="", args=words, default=default)
     except SystemExit as stopped:
         # tyro reports what __post_init__ raises in a box of its own; a ConfigError is one sentence.
         cause: BaseException | None = stopped

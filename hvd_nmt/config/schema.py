@@ -11,8 +11,6 @@ from tyro.conf import Fixed
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config.mixture import Stages
 
-_NO_RATE = 0.1
-"""a learning rate that large is no rate, but the factor of a schedule"""
 PAD, EOS, BOS, UNK = 0, 1, 2, 3
 """ids with a meaning, in every vocabulary (the recipe's)"""
 ExchangeKind = Literal["float32", "float16", "islands"]
@@ -197,7 +195,7 @@ class TrainingConfig:
                 "training.exchange islands with training.sync_every 1 exchanges in each step, and "
                 "learns worse than without islands: use 4 or more."
             )
-        if self.decay != "transformer_policy" and self.learning_rate >= _NO_RATE:
+        if self.decay != "transformer_policy" and self.learning_rate >= 0.1:
             raise ConfigError(
                 f"training.learning_rate {self.learning_rate:g} is the highest rate with "
                 f"training.decay {self.decay}, not a factor as with transformer_policy: use a "

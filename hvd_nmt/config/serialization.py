@@ -1,5 +1,6 @@
 """A configuration as plain values: read from YAML, written to it, compared."""
 
+import contextlib
 import dataclasses
 import difflib
 import os
@@ -138,11 +139,9 @@ def _converted(hint: Any, value: Any, where: str) -> Any:
         return value
     if hint is Path and isinstance(value, str):
         return Path(value)
-    try:  # YAML 1.1 reads 1e-9 as text, and 1000 as an integer where a float is wanted
-        if hint is float and type(value) in (int, str):
+    if hint is float and type(value) in (int, str):  # YAML 1.1 reads 1e-9 as text
+        with contextlib.suppress(ValueError, OverflowError):
             return float(value)
-    except (ValueError, OverflowError):
-        pass
     raise ConfigError(f"{where} must be of type {hint.__name__}, not {value!r:.60}.")
 
 

@@ -84,19 +84,16 @@ class EventStore(contextlib.AbstractContextManager["EventStore"]):
         values: Mapping[str, float],
         *,
         kind: str = "train",
-        time_s: float | None = None,
         more: Mapping[str, Any] | None = None,
     ) -> None:
         """Writes the values of one step by TensorBoard tag, as one line and as scalars.
 
-        `kind` is what they are about, `time_s` their unix time (None: now), and `more` holds JSON
-        values for the line alone.
+        `kind` is what they are about, and `more` holds JSON values for the line alone.
         """
-        time_s = time.time() if time_s is None else time_s
         floats = {tag: float(value) for tag, value in values.items()}
-        self.record(kind, {"step": int(step), **floats, **(more or {})}, time_s)
+        self.record(kind, {"step": int(step), **floats, **(more or {})})
         with self._explained():
-            self._events.scalars(step, floats, time_s)
+            self._events.scalars(step, floats, time.time())
         self._show(step, floats)
 
     def text(self, step: int, tag: str, markdown: str) -> None:
@@ -105,14 +102,12 @@ class EventStore(contextlib.AbstractContextManager["EventStore"]):
         with self._explained():
             self._events.add(step=int(step), summary=text_pb(tag, markdown))
 
-    def record(self, kind: str, values: Mapping[str, Any], time_s: float | None = None) -> None:
+    def record(self, kind: str, values: Mapping[str, Any]) -> None:
         """Writes JSON values about the run, such as its start, as a line of metrics.jsonl alone."""
-        time_s = time.time() if time_s is None else time_s
         with self._explained():
-            self._file.append({"time_s": time_s, "kind": kind, **values})
+            self._file.append({"time_s": time.time(), "kind": kind, **values})
 
     def close(self) -> None:
-        """Closes the files."""
         self._file.close()
         with self._explained():
             self._events.close()
@@ -166,5 +161,4 @@ class EventWriter:
         self._file.flush()  # events are rare; a crash then loses none
 
     def close(self) -> None:
-        """Closes the file."""
         self._file.close()

@@ -11,15 +11,6 @@ from typing import Any, final
 
 import pynvml
 
-# Thresholds of `spinning`: chosen, not fitted. A kernel that waits for the network polls from a few
-# thread blocks, while matrix products fill the chip and read weights and gradients.
-SPINNING_UTILISATION_PERCENT = 90
-"""it looks busy: at least this share of the time a kernel runs"""
-SPINNING_POWER_SHARE = 0.55
-"""but draws less than this share of its power limit"""
-SPINNING_MEMORY_ACTIVITY_PERCENT = 10
-"""and reads or writes its memory for less than this share of the time"""
-
 _UNSUPPORTED = {
     pynvml.NVML_ERROR_NOT_SUPPORTED,
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
@@ -52,19 +43,19 @@ def spinning(sample: Mapping[str, Any]) -> bool | None:
     """Tells a GPU that only waits inside a collective from one that computes, by its sample.
 
     NVML's utilisation is the share of time in which some kernel ran, so one that spins inside an
-    NCCL all-reduce shows 100 %.
-
-    True: it looks busy, but power and memory activity say that it computes next to nothing. False:
-    it is not busy, or it computes. None: the GPU does not tell enough.
+    NCCL all-reduce shows 100 %, but draws little power and hardly touches its memory. None: the GPU
+    does not tell enough.
     """
     used = sample.get("utilisation_percent")
     active = sample.get("memory_activity_percent")
     power_w, limit_w = sample.get("power_w"), sample.get("power_limit_w")
     share = power_w / limit_w if power_w is not None and limit_w else None
+    # Thresholds that are chosen, not fitted: a kernel that waits for the network polls from a few
+    # thread blocks, while matrix products fill the chip and read weights and gradients.
     signs = (
-        None if used is None else used >= SPINNING_UTILISATION_PERCENT,
-        None if share is None else share < SPINNING_POWER_SHARE,
-        None if active is None else active < SPINNING_MEMORY_ACTIVITY_PERCENT,
+        None if used is None else used >= 90,
+        None if share is None else share < 0.55,
+        None if active is None else active < 10,
     )
     if False in signs:
         return False

@@ -6,7 +6,6 @@ Readers skip it, and the next writer cuts it off before it appends.
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
@@ -69,12 +68,9 @@ class JsonlFile:
         """Opens the file to continue it, or makes it with its folder; cuts off a torn last line."""
         path.parent.mkdir(parents=True, exist_ok=True)
         # No buffer of Python's: what failed to be written once is not tried again by close().
-        self._file = path.open("ab+", buffering=0)
-        size = self._file.seek(0, os.SEEK_END)
-        self._file.seek(0)
-        whole = self._file.read(size).rfind(b"\n") + 1
-        if whole != size:
-            self._file.truncate(whole)
+        self._file = path.open("ab", buffering=0)
+        if path.stat().st_size > 0:
+            self._file.truncate(path.read_bytes().rfind(b"\n") + 1)
 
     def append(self, values: Mapping[str, Any]) -> None:
         """Writes one line, with every digit of every float; OSError: the disk is full, etc.
@@ -89,7 +85,6 @@ class JsonlFile:
             rest = rest[self._file.write(rest) :]
 
     def close(self) -> None:
-        """Closes the file."""
         self._file.close()
 
 

@@ -26,7 +26,7 @@ def _in_an_empty_directory(monkeypatch, tmp_path_factory):
 
 
 def from_command_line(*argv):
-    return command_line.run_config(Config, prog="hvd_nmt.train", description="Train.", argv=argv)
+    return command_line.run_config(Config, "hvd_nmt.train", "Train.", argv)
 
 
 def load_text(path, text):

@@ -54,14 +54,14 @@ def log(store: EventStore, step: int, loss: float, **more: Any) -> None:
         "step_time/straggler_wait_s": 0.2, "step_time/communication_s": 0.3,
     }  # fmt: skip
     ranks = {"rank_ready_s": [0.4, 0.5, 0.6, 0.7], "rank_input_wait_s": [0.1] * 4}
-    store.scalars(step, values, time_s=1000.0 + step, more=ranks | more)
+    store.scalars(step, values, more=ranks | more | {"time_s": 1000.0 + step})
 
 
 def evaluate(store: EventStore, step: int, loss: float) -> None:
     store.scalars(step, {
         "eval_loss": loss, "eval_nll": loss, "Eval_BLEU_Score": 0.25, "sacrebleu": 20.0,
         "sacrebleu_margin": 1.5, "chrf": 45.0, "eval_seconds": 7.0,
-    }, kind="eval", time_s=1000.5 + step)  # fmt: skip
+    }, kind="eval", more={"time_s": 1000.5 + step})  # fmt: skip
     store.text(step, "samples", "| source |")
 
 

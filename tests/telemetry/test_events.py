@@ -29,7 +29,7 @@ def tensorboard_scalars(logdir: Path, tag: str) -> list[tuple[int, float]]:
 def test_a_line_has_step_time_kind_and_every_digit_and_what_is_not_finite(tmp_path):
     values = {"train_loss": 0.1 + 0.2, "learning_rate": 1 / 3, "b": math.inf, "c": -math.inf}
     with EventStore(tmp_path) as store:
-        store.scalars(7, values, time_s=1700000000.25)
+        store.scalars(7, values, more={"time_s": 1700000000.25})
         store.scalars(7, {"Eval_BLEU_Score": np.float32(0.25), "a": math.nan}, kind="eval")
         store.text(7, "note", "nan")
     first, second, text = read_metrics(tmp_path)
