@@ -1,6 +1,12 @@
-"""Where the computation runs: what is cheap on a CPU makes the host wait for a GPU."""
+"""Where the computation runs, and in which arithmetic: the GPUs in use, or the processor."""
+
+from collections.abc import Collection
 
 import tensorflow as tf
+
+from hvd_nmt.config import Precision
+
+_AMPERE, _VOLTA = (8, 0), (7, 0)
 
 
 def is_gpu() -> bool:
@@ -14,3 +20,20 @@ def compute_capability() -> tuple[int, ...] | None:
     if not gpus:
         return None
     return tf.config.experimental.get_device_details(gpus[0]).get("compute_capability", ())
+
+
+def precision(wanted: Precision, cpu_flags: Collection[str] = ()) -> Precision:
+    """The arithmetic that was wanted, or for "auto" the one that suits the hardware.
+
+    That is bfloat16 where the GPU (Ampere and later) or the CPU (by its instruction-set flags)
+    multiplies it faster than float32; float16, with loss scaling, on Volta and Turing; else
+    float32.
+    """
+    if wanted != "auto":
+        return wanted
+    capability = compute_capability()
+    if capability is None:
+        return "bfloat16" if {"avx512_bf16", "amx_bf16"}.intersection(cpu_flags) else "float32"
+    if capability >= _AMPERE:
+        return "bfloat16"
+    return "float16" if capability >= _VOLTA else "float32"

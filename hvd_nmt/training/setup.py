@@ -15,7 +15,6 @@ from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.common.units import data_size, step_duration
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import PLAIN, Exchange
-from hvd_nmt.config.precision import pick as pick_precision
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.batches import batches
@@ -65,8 +64,7 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
     """Prepare the data on each host; UserError if they cannot be used, or hosts differ."""
     data = cluster.prepared_data(config.data, rank)
     with horovod.raise_on_all_ranks():
-        hardware = device.compute_capability(), cpu_flags()
-        precision = pick_precision(config.training.precision, *hardware)
+        precision = device.precision(config.training.precision, cpu_flags())
     facts_by_rank = cluster.require_equal(cluster.facts(config, data, precision), rank)
     with horovod.raise_on_all_ranks():
         _require_places(config, data)

@@ -15,7 +15,6 @@ import tensorflow as tf
 from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.run_files import decoding_of, vocabularies
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config import precision
 from hvd_nmt.data import sentencepiece_model
 from hvd_nmt.model import device
 from hvd_nmt.model.batching import cut
@@ -201,9 +200,8 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
         backend = _ctranslate2(run, which, settings)
     else:
         # On processors auto is float32 whatever they can: the same translations everywhere.
-        wanted: Any = settings.precision
-        picked: Any = precision.pick(wanted, device.compute_capability())
-        settings = dataclasses.replace(settings, precision=picked)
+        wanted: Any = settings.precision  # never int8
+        settings = dataclasses.replace(settings, precision=device.precision(wanted))
         models = [weights.load_model(run, name, settings.precision)[0] for name in which]
         backend = Translator(models, settings.decoding)
     paths = vocabularies(run)

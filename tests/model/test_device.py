@@ -2,7 +2,7 @@
 
 import pytest
 
-from hvd_nmt.config import precision
+from hvd_nmt.model import device
 
 SKYLAKE = {"avx2", "avx512f", "avx512_vnni"}
 
@@ -21,6 +21,9 @@ SKYLAKE = {"avx2", "avx512f", "avx512_vnni"}
         ((), {"avx512_bf16"}, "float32"),  # unknown
     ],
 )
-def test_auto_is_what_the_hardware_is_good_at_and_a_wish_wins(capability, flags, picked):
-    assert precision.pick("auto", capability, flags) == picked
-    assert precision.pick("float16", capability, flags) == "float16"
+def test_auto_is_what_the_hardware_is_good_at_and_a_wish_wins(
+    capability, flags, picked, monkeypatch
+):
+    monkeypatch.setattr(device, "compute_capability", lambda: capability)
+    assert device.precision("auto", flags) == picked
+    assert device.precision("float16", flags) == "float16"
