@@ -24,7 +24,6 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints import state
-from hvd_nmt.checkpoints import weights as saved
 from hvd_nmt.common.errors import BY_EXIT_CODE, UserError
 from hvd_nmt.config import ModelConfig, TrainingConfig
 from hvd_nmt.model.loss import cross_entropy
@@ -303,7 +302,9 @@ def broadcast_reaches_everything_that_is_saved(rank):
     scaled = optimizer.build(TRAINING, "float16", list(weights.values()))
     step = tf.Variable(0, dtype=tf.int64, name="step")
     adam = optimizer.state(scaled, list(weights))
-    saved_variables = saved.variables(state.run_state(transformer, step, adam))
+    saved_variables = [
+        variable for _, variable in state.keyed_variables(state.run_state(transformer, step, adam))
+    ]
     scale = scaled._loss_scale
     named = [scale._current_loss_scale, scale._counter, scaled.iterations, step]
     for index, variable in enumerate(saved_variables):
