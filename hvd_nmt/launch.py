@@ -94,7 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.dry_run:
             print("\n".join(supervision.dry_run(job)))
             return 0
-        outcome.exit_code = supervision.supervise(job)
+        with signals.restored():
+            outcome.exit_code = supervision.supervise(job)
         stopped = outcome.exit_code in (Preempted.exit_code, supervision.INTERRUPTED)
         if job.config is not None and job.config.telemetry.report and not stopped:
             write_report(job.config.run_dir)

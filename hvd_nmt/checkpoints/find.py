@@ -21,8 +21,10 @@ def newest_first(folder: Path) -> list[Checkpoint]:
 
     Damaged manifests are passed over; RunError if one cannot be read this time.
     """
-    found = []
+    found, is_best = [], folder.name == BEST_DIR
     for prefix in names.prefixes(folder):
+        if prefix.name.startswith(names.NEWEST) is is_best:
+            continue  # a person's copy
         with contextlib.suppress(DamagedError):
             found.append(Checkpoint.at(prefix))
     return found

@@ -113,12 +113,20 @@ def newest_step(run_dir: Path) -> int | None:
 def read_manifest(path: Path) -> Manifest:
     """The manifest of a checkpoint, `<prefix>.json`.
 
-    Raises DamagedError if it is missing or changed, RunError if it cannot be read this time.
+    Raises DamagedError if it is missing or changed, RunError if it cannot be read this time, or is
+    not of this version.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content.pop("sha256") != _digest(content):
             raise ValueError("it has changed since it was written")
+    except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise kind_of(error)(
+            f"{path}, the manifest of a checkpoint, cannot be read ({reason})."
+        ) from error
+
+    try:
         hints = get_type_hints(Manifest)
         known = {name: content[name] for name in hints.keys() & content.keys()}
         for name, value in known.items():
@@ -126,13 +134,10 @@ def read_manifest(path: Path) -> Manifest:
                 raise ValueError(f"its {name} is {value!r:.60}")
         if any("sha256" not in known["files"].get(suffix, ()) for suffix in names.SUFFIXES):
             raise ValueError("it has no digest of a file")
-        from_plain(known["model"], "its model", ModelConfig())
+        from_plain(known["model"], "its model", ModelConfig(), "model.")
         return Manifest(**known)
-    except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise kind_of(error)(
-            f"{path}, the manifest of a checkpoint, cannot be read ({reason})."
-        ) from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise RunError(f"{path} is no manifest of this version ({error}).") from None
 
 
 def _has_type(value: Any, hint: Any) -> bool:
@@ -147,7 +152,7 @@ def _has_type(value: Any, hint: Any) -> bool:
     if kind is tuple:
         is_row = isinstance(value, list) and len(value) == len(members)
         return is_row and all(map(_has_type, value, members))
-    return kind is Any or type(value) is kind
+    return kind is Any or type(value) is kind or (kind is float and type(value) is int)
 
 
 def kind_of(error: Exception) -> type[RunError]:

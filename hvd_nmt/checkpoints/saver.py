@@ -153,7 +153,10 @@ def sweep(run_dir: Path) -> None:
     """Remove what a killed save has left: private drafts, and files that got no manifest."""
     for folder in (run_dir, run_dir / BEST_DIR):
         for draft in folder.glob(names.PRIVATE + "*"):
-            shutil.rmtree(draft, ignore_errors=True)
+            if draft.is_dir():
+                shutil.rmtree(draft, ignore_errors=True)
+            else:
+                draft.unlink(missing_ok=True)
         for prefix in names.prefixes(folder):
             if not names.manifest_file(prefix).exists():
                 remove(prefix)

@@ -29,7 +29,7 @@ def signal_name(number: int) -> str:
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
     """After the block the signals do what they did before it, whatever it changed."""
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTSTP)
     handlers = {number: signal.getsignal(number) for number in numbers}
     try:
         yield

@@ -204,12 +204,15 @@ class Links:
         self.timeout_s = timeout_s
         self._hear = hear
         self._links: dict[str, Link] = {}
+        self._closed = threading.Event()
+        threading.Thread(target=self._keep_in_touch, daemon=True).start()
 
     def __enter__(self) -> "Links":
         return self
 
     def __exit__(self, *_: object) -> None:
         """End all agents, and what they started."""
+        self._closed.set()
         for link in self._links.values():
             link.close()
 
@@ -219,6 +222,13 @@ class Links:
         if link is None or not link.is_open:
             link = self._links[host.name] = Link(host, self.timeout_s, self._hear)
         return link
+
+    def _keep_in_touch(self) -> None:
+        """In a thread: an agent that hears nothing counts its launcher as lost."""
+        while not self._closed.wait(5.0):
+            for link in list(self._links.values()):
+                if link.is_remote:
+                    link.tell("alive", limit_s=SILENCE_S)
 
     def drop(self, name: str) -> None:
         """Forget a host's agent: the next question starts another."""

@@ -90,14 +90,19 @@ def stalls(intervals: Sequence[Interval]) -> list[Stall]:
     found = []
     for n, interval in enumerate(intervals):
         near = intervals[max(0, n - _WINDOW // 2) : n + _WINDOW // 2 + 1]
-        usual, step_s = typical(near), interval.step_s or 0.0
-        usual_s = usual.step_s or 0.0
+        usual, step_s = typical(near), _own_s(interval)
+        usual_s = float(np.median([_own_s(each) for each in near]))
         seconds = (step_s - usual_s) * interval.steps
         if step_s > _STALL * usual_s and seconds > _STALL_STEPS * usual_s and len(near) > 2:
             grown = {part: (getattr(interval, name) or 0.0) - getattr(usual, name)
                      for name, part in PARTS.items()}  # fmt: skip
             found.append(Stall(interval, seconds, max(grown, key=lambda part: grown[part])))
     return found if len(found) <= max(_USUAL_LENGTH, len(intervals) // 20) else []
+
+
+def _own_s(interval: Interval) -> float:
+    """Seconds of a step without the rare exchanges of islands."""
+    return (interval.step_s or 0.0) - (interval.exchange_s or 0.0)
 
 
 def phases(intervals: Sequence[Interval]) -> list[Sequence[Interval]]:

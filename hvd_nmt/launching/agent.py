@@ -8,10 +8,11 @@ Requests are JSON lines on standard input; those with an id are answered on stan
     clear     end what earlier agents of this launcher have left
     start     start ranks, each with variables of its own
     end       SIGTERM to the ranks if so asked, and after a patience SIGKILL to all that is left
+    alive     the launcher is there, and says so at least every `limit_s`
     printed   a piece of output was printed, and another may follow
 
 Unasked it tells what ranks print, how they end, and each second what they do. Without a launcher
-(end of input) it asks the ranks to save, kills them after their grace, and ends.
+(end of input, or long silence) it asks the ranks to save, kills them after their grace, and ends.
 """
 
 import contextlib
@@ -76,7 +77,8 @@ class Agent:
         self._kills_s = math.inf
         """when what is left is killed"""
         self._leaves = False
-        self._looked_s = time.monotonic()
+        self._looked_s = self._heard_s = time.monotonic()
+        self._silence_s = math.inf
         self._channel = Channel(incoming, outgoing, self._hear)
 
     def serve(self) -> None:
@@ -105,7 +107,10 @@ class Agent:
             self._work.put(partial(self._do, message))
 
     def _do(self, message: Message) -> None:
+        self._heard_s = time.monotonic()
         match message["do"]:
+            case "alive":
+                self._silence_s = message["limit_s"]
             case "facts":  # some may take long
                 threading.Thread(
                     target=lambda: self._reply(message, facts=probe.facts(message["request"])),
@@ -181,11 +186,13 @@ class Agent:
         self._work.put(lambda: None)  # to look at once
 
     def _look(self) -> None:
-        """At the ranks, and say that this agent is there."""
+        """At the ranks and the launcher, and say that this agent is there."""
         states = {rank.number: rank.state() for rank in self._ranks if rank.lives}
         self._channel.send({"tell": "states", "start_id": self._start_id, "states": states})
         for rank in self._ranks:
             rank.print_stacks(rank.number in states and states[rank.number]["stuck"])
+        if time.monotonic() > self._heard_s + self._silence_s:
+            self._leave()
         if self._next_ranks:
             self._start_spares(states)
 
@@ -249,8 +256,10 @@ def _end_earlier_agents(launch_id: str) -> None:
 
 def _progress(run_dir: Path, start_id: str) -> dict[str, Any]:
     """How far a start came."""
-    lines = jsonl.read(run_dir / _METRICS, problems=[])
-    return {"saved_step": newest_step(run_dir), "reached": reached(lines, start_id)}
+    found: dict[str, Any] = {}
+    with contextlib.suppress(LookupError, TypeError, ValueError):  # of a damaged record
+        found = reached(jsonl.read(run_dir / _METRICS, problems=[]), start_id)
+    return {"saved_step": newest_step(run_dir), "reached": found}
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -18,7 +18,7 @@ from horovod.runner.http.http_server import RendezvousServer
 
 from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ClusterError, Preempted
-from hvd_nmt.common.rank_environment import TERMINAL, rank_environment
+from hvd_nmt.common.rank_environment import TERMINAL, passed, rank_environment
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.diagnosis.hosts import Host
 from hvd_nmt.diagnosis.link import SILENCE_S, Link, Links, Message
@@ -172,8 +172,9 @@ class Start:
         job, config = plan.job, plan.job.config
         ranks = sum(host.slots for host in plan.hosts)
         variables = {"PYTHONUNBUFFERED": "1"} | ({TERMINAL: "1"} if is_terminal() else {})
+        theirs = passed(os.environ)
         for name, text in rank_environment(ranks).items():
-            if os.environ.get(name) != text:  # else the agent has it
+            if theirs.get(name) != text:  # else the agent has it
                 variables[name] = text
         variables_of = rendezvous.variables(plan.hosts, plan.nic)
         tells = config is not None and config.training.stuck_limit_s != 0

@@ -99,6 +99,8 @@ class _Supervision:
         while True:
             with self._stop.interrupting():
                 outlook = self._outlook()
+            if self._ends and outlook.saved_step > self._saved_step:  # which nobody told at the end
+                self._ends[-1] = dataclasses.replace(self._ends[-1], progressed=True)
             self._saved_step = outlook.saved_step
             self._note_end(self._start(outlook))
             if self._stop.at_once:

@@ -59,6 +59,8 @@ class Decoding:
         least, most = self.min_length, self.max_length
         if 0 < most < least:
             raise ConfigError(f"--min-length {least} is above --max-length {most}: swap them.")
+        if self.seed >= 1 << 64:
+            raise ConfigError(f"--seed is {self.seed}: give a number below 2^64.")
         if not 0 < self.temperature < math.inf:
             raise ConfigError(f"--temperature is {self.temperature}: give a number above 0.")
         if not 0 < self.top_p <= 1:

@@ -8,10 +8,10 @@ import contextlib
 import importlib.util
 import os
 import queue
+import re
 import threading
 from collections.abc import Callable, Mapping
 from typing import final
-from urllib.parse import urlsplit
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import Config, as_plain
@@ -19,6 +19,8 @@ from hvd_nmt.config.serialization import flat
 
 _LIMIT_S = 15
 """for a library to begin, to take a value, and for what it has not taken when the run ends"""
+_PASSWORD = re.compile("//[^/@]*:[^/@]+@")
+"""in an address"""
 _RUN_TAG = "hvd_nmt.run_id"
 Values = Mapping[str, float]
 Calls = tuple[Callable[[int, Values], object], Callable[[bool], object]]
@@ -46,7 +48,7 @@ class Tracker(contextlib.AbstractContextManager["Tracker"]):
 
     def start(self, run_id: str) -> None:
         """Begin, or go on with the run of this id."""
-        if self._name == "mlflow" and urlsplit(os.environ.get("MLFLOW_TRACKING_URI", "")).password:
+        if self._name == "mlflow" and _PASSWORD.search(os.environ.get("MLFLOW_TRACKING_URI", "")):
             words = "holds a password, which all programs of this user can read"
             print(f"tracker     MLFLOW_TRACKING_URI {words}: write it into ~/.mlflow/credentials")
         if self._name != "none":

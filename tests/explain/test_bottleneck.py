@@ -110,6 +110,8 @@ CHANGING = {
         [(20, {}), (20, CUT), (20, STALL)], S, [(C, 11, 200), (N, 201, 400), (S, 401, 600)]),
     "starved now and then": ([(9, {}), (1, STALL)] * 6, S, [(S, 11, 600)]),
     "starved seldom": ([(19, {}), (1, {"input_s": 4.0})] * 3, C, [(C, 11, 590)]),
+    "islands that exchange seldom and long": (
+        [(19, {}), (1, {"communication_s": 4.0, "exchange_s": 4.0})] * 3, N, [(N, 11, 600)]),
     "cut, then cut harder": (
         [(20, CUT), (20, {"communication_s": 4.0})], N, [(N, 11, 200), (N, 201, 400)]),
 }  # fmt: skip
