@@ -68,14 +68,9 @@ def rank_environment(ranks: int, environment: Mapping[str, str] = os.environ) ->
     }
 
 
-def gpus_of_all_hosts(environment: Mapping[str, str]) -> str | None:
-    """CUDA_VISIBLE_DEVICES where it can hold on every host: numbers, not the names of some GPUs.
-
-    A host that has a value of its own keeps that.
-    """
-    value = environment.get("CUDA_VISIBLE_DEVICES")
-    is_numbers = value is not None and re.fullmatch(r"(-?\d+(, *-?\d+)*)?", value)
-    return value if is_numbers else None
+def are_numbers(gpus: str) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES can be meant for every host: numbers, no names of GPUs."""
+    return re.fullmatch(r"(-?\d+(, *-?\d+)*)?", gpus) is not None
 
 
 def integer(variable: str, default: int = 0) -> int:

@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from typing import IO, Any
 
 from hvd_nmt.common.errors import ClusterError
-from hvd_nmt.common.rank_environment import gpus_of_all_hosts, passed
+from hvd_nmt.common.rank_environment import are_numbers, passed
 from hvd_nmt.common.signals import signal_name
 from hvd_nmt.diagnosis.hosts import Answer, Host, is_here
 
@@ -125,7 +125,7 @@ class Link:
         assert self._process.stdout is not None
         self._channel = Channel(self._process.stdout, self._process.stdin, self._receive)
         if self.is_remote:
-            if gpus_of_all_hosts(variables) is None:
+            if not are_numbers(variables.get("CUDA_VISIBLE_DEVICES", "")):  # it keeps its own
                 variables.pop("CUDA_VISIBLE_DEVICES", None)
             self._channel.send(variables)
 

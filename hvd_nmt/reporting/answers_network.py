@@ -52,10 +52,8 @@ def sentence(verdict: Verdict, run: Run) -> str:
             f"The record of {run.name} has {known}, so what bound the steps cannot be told; train "
             "with hvd_nmt to have it measured."
         )
-    if len(verdict.phases) > _MOST_PHASES:
-        shown = [verdict.slow_phase]
-    else:
-        shown = [*verdict.phases]
+    few = len(verdict.phases) <= _MOST_PHASES
+    shown = verdict.phases if few else (verdict.slow_phase,)
     said = [phase_sentence(phase, verdict, len(verdict.phases) > 1) for phase in shown]
     if verdict.stalls:
         more_s = duration(sum(stall.seconds for stall in verdict.stalls))
@@ -65,34 +63,35 @@ def sentence(verdict: Verdict, run: Run) -> str:
 
 def phase_sentence(phase: Phase, verdict: Verdict, with_steps: bool) -> str:
     """What took how much of a step, with the culprit, where there is one."""
+    text = _what_took(phase, verdict)
+    if with_steps:
+        text = f"In steps {phase.first_step:,} to {phase.last_step:,} {text}"
+    return text[:1].upper() + text[1:]
+
+
+def _what_took(phase: Phase, verdict: Verdict) -> str:
     step, lag, share = phase.step, phase.lag, percent(phase.share)
-    where = f"In steps {phase.first_step:,} to {phase.last_step:,} " if with_steps else ""
     if phase.kind == COMPUTE:
-        said = f"computing took {percent((step.compute_s or 0.0) / (step.step_s or 1.0))}"
-        return _capital(f"{where}{said} of each step; no wait took {_LIMIT}.")
+        computing = percent((step.compute_s or 0.0) / (step.step_s or 1.0))
+        return f"computing took {computing} of each step; no wait took {_LIMIT}."
     if phase.kind == MIXED:
-        return _capital(
-            f"{where}{_WAITS[phase.wait]} took {share} of each step: too near {_LIMIT}, from where "
-            "a wait counts, to call it a bottleneck or none."
+        return (
+            f"{_WAITS[phase.wait]} took {share} of each step: too near {_LIMIT} to call it a limit."
         )
     if phase.kind == PROCESSORS:
         times = (verdict.card_MB_per_s or 0.0) / (verdict.link_MB_per_s or 1.0)
-        return _capital(
-            f"{where}the processors were the limit, also of the exchange ({share} of each step): "
+        return (
+            f"the processors were the limit, also of the exchange ({share} of each step): "
             f"{phase.busy_percent:.0f} % busy, on a link that carries {times:.0f} times as much."
         )
     if phase.kind == STRAGGLER:
-        return _capital(
-            f"{where}{lag.who} computes {step_duration(lag.compute_s)} where {lag.others} take "
+        return (
+            f"{lag.who} computes {step_duration(lag.compute_s)} where {lag.others} take "
             f"{step_duration(lag.others_compute_s)}: {share} of each step."
         )
     hosts = ", ".join(f"on {host} {step_duration(wait_s)}" for host, wait_s in phase.host_input_s)
     more = f": {hosts}" if hosts and phase.kind == INPUT else ""
-    return _capital(f"{where}{_WAITS[phase.kind]} took {share} of each step{more}.")
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return f"{_WAITS[phase.kind]} took {share} of each step{more}."
 
 
 def network_bound(summary: "RunSummary") -> Answer:
@@ -104,6 +103,8 @@ def network_bound(summary: "RunSummary") -> Answer:
     short = "Yes." if verdict.kind == NETWORK else _ALONE if _is_alone(run) else "No."
     if NETWORK in kinds and len(kinds) > 1:
         short = "For a part of the run."
+    elif verdict.kind == MIXED and slow.wait == NETWORK:
+        short = "Barely."
     evidence = []
     if len(verdict.phases) > _MOST_PHASES:
         evidence += [phase_sentence(phase, verdict, True) for phase in verdict.phases]
@@ -139,8 +140,7 @@ def network_bound(summary: "RunSummary") -> Answer:
 
 def _stalls(verdict: Verdict) -> Iterable[str]:
     """The longest first."""
-    longest = sorted(verdict.stalls, key=lambda stall: -stall.seconds)[:_MOST_STALLS]
-    for stall in longest:
+    for stall in sorted(verdict.stalls, key=lambda stall: -stall.seconds)[:_MOST_STALLS]:
         of = stall.interval
         yield (
             f"Steps {of.step - of.steps + 1:,} to {of.step:,} took {duration(stall.seconds)} more "
