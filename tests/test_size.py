@@ -16,27 +16,27 @@ ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = 1.03
 """times a budget"""
 LINES = {
-    "hvd_nmt": 1_238,
-    "hvd_nmt.checkpoints": 1_506,
-    "hvd_nmt.common": 704,
-    "hvd_nmt.config": 972,
-    "hvd_nmt.data": 1_277,
-    "hvd_nmt.diagnosis": 1_089,
-    "hvd_nmt.explain": 1_308,
-    "hvd_nmt.formats": 1_025,
-    "hvd_nmt.launching": 1_651,
-    "hvd_nmt.model": 2_085,
-    "hvd_nmt.preparation": 2_266,
-    "hvd_nmt.records": 813,
-    "hvd_nmt.reporting": 1_547,
-    "hvd_nmt.telemetry": 823,
-    "hvd_nmt.training": 3_613,
-    "hvd_nmt.translation": 967,
-    "tests": 20_105,
+    "hvd_nmt": 1_106,
+    "hvd_nmt.checkpoints": 1_483,
+    "hvd_nmt.common": 667,
+    "hvd_nmt.config": 924,
+    "hvd_nmt.data": 1_235,
+    "hvd_nmt.diagnosis": 1_048,
+    "hvd_nmt.explain": 1_292,
+    "hvd_nmt.formats": 1_001,
+    "hvd_nmt.launching": 1_525,
+    "hvd_nmt.model": 2_042,
+    "hvd_nmt.preparation": 2_197,
+    "hvd_nmt.records": 786,
+    "hvd_nmt.reporting": 1_538,
+    "hvd_nmt.telemetry": 798,
+    "hvd_nmt.training": 3_473,
+    "hvd_nmt.translation": 883,
+    "tests": 19_846,
 }
 """of each package, with those within it, blank lines too"""
-MODULES = 154
-WORDS = 13_809
+MODULES = 151
+WORDS = 13_997
 """of all documents"""
 OPTIONS = 190
 """of all commands, as --help shows them; those of a run, which three commands have, count once"""
