@@ -120,10 +120,8 @@ def learning_rate(summary: "RunSummary") -> Answer:
         )
     step, rate = schedule.peak()
     rises = f"The rate rises in a straight line to {rate:.3g} at step {step:,}"
-    answer = (
-        f"{rises}, its peak (warm-up: Adam's moments are not yet reliable, so the first steps must "
-        f"be small), and then {schedule.words()}"
-    )
+    answer = f"{rises}, its peak, and then {schedule.words()}"
+    recorded += " The rate warms up because Adam's moments are not yet reliable in the first steps."
     if run.max_steps and run.max_steps < schedule.warmup_steps:
         answer = (
             f"{rises}: the warm-up of {schedule.warmup_steps:,.0f} steps is longer than the run"

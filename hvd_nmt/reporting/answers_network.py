@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _ALONE = "No: one rank has nobody to exchange gradients with."
 _LIMIT = percent(BINDING_SHARE)
-_MOST_PHASES = 3  # that the headline tells
+_NO_WAIT = f"; no wait took {_LIMIT}."
+_MOST_PHASES = 2  # that the headline tells
 _MOST_STALLS = 5  # that are listed
 _MOST_TALK = 2e6
 """bytes a second; 0.1 to 0.5 MB/s were seen between two hosts with one and two ranks each"""
@@ -65,6 +66,7 @@ def phase_sentence(phase: Phase, verdict: Verdict, with_steps: bool) -> str:
     """What took how much of a step, with the culprit, where there is one."""
     text = _what_took(phase, verdict)
     if with_steps:
+        text = text.removesuffix(_NO_WAIT) + "." * text.endswith(_NO_WAIT)
         text = f"In steps {phase.first_step:,} to {phase.last_step:,} {text}"
     return text[:1].upper() + text[1:]
 
@@ -73,7 +75,7 @@ def _what_took(phase: Phase, verdict: Verdict) -> str:
     step, lag, share = phase.step, phase.lag, percent(phase.share)
     if phase.kind == COMPUTE:
         computing = percent((step.compute_s or 0.0) / (step.step_s or 1.0))
-        return f"computing took {computing} of each step; no wait took {_LIMIT}."
+        return f"computing took {computing} of each step{_NO_WAIT}"
     if phase.kind == MIXED:
         return (
             f"{_WAITS[phase.wait]} took {share} of each step: too near {_LIMIT} to call it a limit."
@@ -102,7 +104,7 @@ def network_bound(summary: "RunSummary") -> Answer:
     kinds = {phase.kind for phase in verdict.phases}
     short = "Yes." if verdict.kind == NETWORK else _ALONE if _is_alone(run) else "No."
     if NETWORK in kinds and len(kinds) > 1:
-        short = "For a part of the run."
+        short = "Partly."
     elif verdict.kind == MIXED and slow.wait == NETWORK:
         short = "Barely."
     evidence = []
@@ -215,7 +217,7 @@ def step_and_traffic(summary: "RunSummary") -> Answer:
     rates = [rate for _, rate in found]
     text = f"A host sent {min(rates):.1f} to {max(rates):.1f} MB/s"
     if related := machines.pearson([(rate, i.step_s or 0.0) for i, rate in found]):
-        text += f"; correlation with step time {_words(related)}, {len(found)} intervals"
+        text += f"; correlation with step time {related.value:.2f} ({len(found)} intervals)"
     sent = verdict.seen_bytes or verdict.predicted_bytes
     per_step = f"{data_size(sent)} a step" if sent else "the same bytes in each step"
     mean = " on average" if any(start.exchange.islands for start in run.starts) else ""

@@ -102,9 +102,8 @@ def average_step(summary: "RunSummary") -> Answer:
     times = machines.step_times(summary.record)
     if times is None:
         return Answer(
-            "No step time was recorded: wait for the first logged interval (training.log_every). "
-            "OpenSeq2Seq prints a line `time per step = ...` after each loss (print_loss_steps) "
-            "but the first of a start: keep the whole log.",
+            "No step time was recorded: wait for the first logged interval (training.log_every).",
+            ("OpenSeq2Seq prints `time per step = ...` after each loss: keep the whole log.",),
             known=False,
         )
     intervals = count(times.intervals, "interval")
