@@ -108,6 +108,7 @@ class EventStore(contextlib.AbstractContextManager["EventStore"]):
             self._file.append({"time_s": time.time(), "kind": kind, **values})
 
     def close(self) -> None:
+        """Closes the files."""
         self._file.close()
         with self._explained():
             self._events.close()
@@ -161,4 +162,5 @@ class EventWriter:
         self._file.flush()  # events are rare; a crash then loses none
 
     def close(self) -> None:
+        """Closes the file."""
         self._file.close()

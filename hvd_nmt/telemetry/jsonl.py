@@ -85,6 +85,7 @@ class JsonlFile:
             rest = rest[self._file.write(rest) :]
 
     def close(self) -> None:
+        """Closes the file."""
         self._file.close()
 
 
