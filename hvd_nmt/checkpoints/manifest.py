@@ -150,8 +150,7 @@ def _has_type(value: Any, hint: Any) -> bool:
     if kind is list:
         return isinstance(value, list) and all(_has_type(x, members[0]) for x in value)
     if kind is tuple:
-        is_row = isinstance(value, list) and len(value) == len(members)
-        return is_row and all(map(_has_type, value, members))
+        return len(value) == len(members) and all(map(_has_type, value, members))
     return kind is Any or type(value) is kind or (kind is float and type(value) is int)
 
 

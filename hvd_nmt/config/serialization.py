@@ -152,10 +152,7 @@ def _plain(value: Any) -> Any:
 
 
 class _PlainYaml(yaml.SafeLoader):
-    """YAML's own loader lets a name's second value win without a word, and follows any alias.
-
-    A few nested aliases stand for more values than a machine can hold.
-    """
+    """YAML's own loader lets a name's second value win, and nested aliases fill any memory."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import attrgetter
 from statistics import fmean, median, median_low, stdev
 
 import numpy as np
@@ -113,11 +115,18 @@ def verdict(run: Run) -> Verdict:
     even = [each for each in counted if each not in [stall.interval for stall in stalled]]
     crossing = [i for i in counted if len(set(run.hosts_of(i))) > 1]
     sent = between_hosts.sent_per_step(run, crossing)
-    found = [_phase(part, run, sent) for part in phases(even)]
-    slow = _longest([phase for phase in found if phase.kind != COMPUTE] or found)
+    found: list[Phase] = []
+    for part in phases(even):
+        phase = _phase(part, run, sent)
+        if found and found[-1].kind == phase.kind == COMPUTE:  # longer or shorter, and no wait
+            first = found.pop().first_step
+            phase = _phase([i for i in even if first <= i.step <= phase.last_step], run, sent)
+        found.append(phase)
+    longest = partial(max, key=attrgetter("seconds"))
+    slow = longest([phase for phase in found if phase.kind != COMPUTE] or found)
     slowed, link = [phase for phase in found if phase.kind in (NETWORK, PROCESSORS)], None
     if sent and slowed:
-        link = between_hosts.link_MB_per_s(run, _longest(slowed).step, sent.bytes_per_step)
+        link = between_hosts.link_MB_per_s(run, longest(slowed).step, sent.bytes_per_step)
     return Verdict(
         _phase(even, run, sent).kind, whole.step_s,
         {words: (getattr(whole, name) or 0.0) / (whole.step_s or 1.0)
@@ -129,10 +138,6 @@ def verdict(run: Run) -> Verdict:
         sent.bytes_per_step if sent else None, sent.interface if sent else None, link,
         sent.link_MB_per_s if sent else None,
     )  # fmt: skip
-
-
-def _longest(found: Sequence[Phase]) -> Phase:
-    return max(found, key=lambda phase: phase.seconds)
 
 
 def _waits(interval: Interval, run: Run) -> dict[str, float]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _ALONE = "No: one rank has nobody to exchange gradients with."
 _LIMIT = percent(BINDING_SHARE)
-_NO_WAIT = f"; no wait took {_LIMIT}."
+_NO_WAIT = f"; each wait took less than {_LIMIT}."
 _MOST_PHASES = 2  # that the headline tells
 _MOST_STALLS = 5  # that are listed
 _MOST_TALK = 2e6

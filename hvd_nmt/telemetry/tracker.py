@@ -19,8 +19,7 @@ from hvd_nmt.config.serialization import flat
 
 _LIMIT_S = 15
 """for a library to begin, to take a value, and for what it has not taken when the run ends"""
-_PASSWORD = re.compile("//[^/@]*:[^/@]+@")
-"""in an address"""
+_PASSWORD = re.compile("//[^/@]*:[^/@]+@")  # in an address
 _RUN_TAG = "hvd_nmt.run_id"
 Values = Mapping[str, float]
 Calls = tuple[Callable[[int, Values], object], Callable[[bool], object]]
