@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 
 from hvd_nmt.config.exchange import PLAIN
-from hvd_nmt.explain.exchange_cost import Step, ring_bytes, sent_bytes_per_step, travelling_s
+from hvd_nmt.explain.exchange_cost import Step, ring_bytes, sent_bytes_per_step
 from hvd_nmt.explain.intervals import mean, settled
 from hvd_nmt.records.record import HostSamples, Interval, Run, Sample
 
@@ -34,11 +34,11 @@ def waited_s(run: Run, interval: Interval) -> float:
 
 def step_of(run: Run, interval: Interval, exposed_s: float | None = None) -> Step:
     """The model of a mean step; `exposed_s`: what other bytes would change, all that it waited."""
-    exchange, compute_s = run.start_of(interval).exchange, interval.compute_s or 0.0
+    exchange = run.start_of(interval).exchange
     exposed_s = waited_s(run, interval) if exposed_s is None else exposed_s
     return Step(
-        (interval.step_s or 0.0) - exposed_s, compute_s,
-        travelling_s(exchange, exposed_s, compute_s),
+        (interval.step_s or 0.0) - exposed_s, interval.compute_s or 0.0,
+        exposed_s * exchange.sync_every,
         ranks_by_host=_ranks_by_host(run, interval), exchange=exchange,
     )  # fmt: skip
 
