@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from operator import attrgetter
 from statistics import fmean, median, median_low, stdev
 
@@ -28,7 +27,7 @@ BINDING_SHARE = 0.2
 _LEAST_MARGIN = 0.02
 """of the share of a wait: half the width of its 95 % interval is at least this"""
 _OPEN_LINK = 10
-"""times what travelled, that a link could carry: it is not what exchanges wait for"""
+"""times what travels in a step, that a link could carry: it is not what exchanges wait for"""
 _BUSY_PERCENT = 90.0
 """of the processors: from here on they are full"""
 _QUICKEST = 0.1  # share of the intervals that show what the bytes alone take
@@ -65,6 +64,8 @@ class Phase:
     """host and mean wait for input of the slowest and of the fastest host, where they differ"""
     busy_percent: float | None = None
     """how busy the processors were"""
+    link_MB_per_s: float | None = None
+    """what the link carried while bytes travelled; None where no card counted them"""
 
     @property
     def seconds(self) -> float:
@@ -99,8 +100,6 @@ class Verdict:
     seen_bytes: float | None = None
     """sent by a host in a step, as its network card (`interface`) counted: median of the hosts"""
     interface: str | None = None
-    link_MB_per_s: float | None = None
-    """what the link carried while bytes travelled, where the network was the bottleneck"""
     card_MB_per_s: float | None = None
     """what the link allows by the card's own word"""
 
@@ -111,31 +110,27 @@ def verdict(run: Run) -> Verdict:
     if not counted:
         times = [interval.step_s for interval in run.intervals if interval.step_s]
         return Verdict(UNKNOWN, median(times) if times else None)
-    stalled, whole = stalls(counted), mean(counted)
+    whole, stalled = mean(counted), [_with_culprit(stall, run) for stall in stalls(counted)]
     even = [each for each in counted if each not in [stall.interval for stall in stalled]]
     crossing = [i for i in counted if len(set(run.hosts_of(i))) > 1]
     sent = between_hosts.sent_per_step(run, crossing)
     found: list[Phase] = []
     for part in phases(even):
-        phase = _phase(part, run, sent)
+        phase = _phase(part, run)
         if found and found[-1].kind == phase.kind == COMPUTE:  # longer or shorter, and no wait
             first = found.pop().first_step
-            phase = _phase([i for i in even if first <= i.step <= phase.last_step], run, sent)
+            phase = _phase([i for i in even if first <= i.step <= phase.last_step], run)
         found.append(phase)
-    longest = partial(max, key=attrgetter("seconds"))
-    slow = longest([phase for phase in found if phase.kind != COMPUTE] or found)
-    slowed, link = [phase for phase in found if phase.kind in (NETWORK, PROCESSORS)], None
-    if sent and slowed:
-        link = between_hosts.link_MB_per_s(run, longest(slowed).step, sent.bytes_per_step)
+    waiting = [phase for phase in found if phase.kind != COMPUTE]
+    slow = max(waiting or found, key=attrgetter("seconds"))
     return Verdict(
-        _phase(even, run, sent).kind, whole.step_s,
+        _phase(even, run).kind, whole.step_s,
         {words: (getattr(whole, name) or 0.0) / (whole.step_s or 1.0)
          for name, words in PARTS.items()},
-        whole.exchange_s, tuple(found), tuple(stalled), slow,
-        tuple(_advice(slow, even, run)),
+        whole.exchange_s, tuple(found), tuple(stalled), slow, tuple(_advice(slow, even, run)),
         between_hosts.against_plain(run, even),
         between_hosts.predicted_bytes(run, crossing) if crossing else None,
-        sent.bytes_per_step if sent else None, sent.interface if sent else None, link,
+        sent.bytes_per_step if sent else None, sent.interface if sent else None,
         sent.link_MB_per_s if sent else None,
     )  # fmt: skip
 
@@ -154,30 +149,37 @@ def _waits(interval: Interval, run: Run) -> dict[str, float]:
     }
 
 
-def _phase(part: Sequence[Interval], run: Run, sent: between_hosts.Traffic | None) -> Phase:
+def _with_culprit(stall: Stall, run: Run) -> Stall:
+    """The same with the rank or host that was late, if that is most of it."""
+    lag = _lag(stall.interval, run.hosts_of(stall.interval))
+    is_late = lag.seconds * stall.interval.steps > stall.seconds / 2
+    return replace(stall, part=f"waiting for {lag.who}") if is_late else stall
+
+
+def _phase(part: Sequence[Interval], run: Run) -> Phase:
     """Some intervals of one kind: that of the largest wait of their mean step, if it tells."""
     step = mean(part)
-    step_s, waits = step.step_s or 0.0, _waits(step, run)
+    step_s, waits = step.step_s or 1.0, _waits(step, run)
     kind = wait = max(waits, key=lambda name: waits[name])
     shares = [_waits(i, run).get(wait, 0.0) / (i.step_s or 1.0) for i in part]
     margin = 2 * stdev(shares) / len(shares) ** 0.5 if len(shares) > 1 else 0.0
-    share, busy = (
-        waits[wait] / (step_s or 1.0),
-        machines.cpu_percent(replace(run, intervals=tuple(part))),
-    )
+    share, busy = waits[wait] / step_s, machines.cpu_percent(replace(run, intervals=tuple(part)))
+    sent, link = between_hosts.sent_per_step(run, part) if wait == NETWORK else None, None
+    if sent:
+        link = between_hosts.link_MB_per_s(run, step, sent.bytes_per_step)
     if abs(share - BINDING_SHARE) <= max(margin, _LEAST_MARGIN):
         kind = MIXED
     elif share < BINDING_SHARE:
         kind = COMPUTE
-    elif kind == NETWORK and sent and sent.link_MB_per_s and (busy or 0.0) >= _BUSY_PERCENT:
-        travelled = between_hosts.link_MB_per_s(run, step, sent.bytes_per_step)
-        kind = PROCESSORS if travelled * _OPEN_LINK < sent.link_MB_per_s else NETWORK
+    elif sent and sent.link_MB_per_s and (busy or 0.0) >= _BUSY_PERCENT:
+        is_open = sent.bytes_per_step / step_s * _OPEN_LINK < sent.link_MB_per_s * 1e6
+        kind = PROCESSORS if is_open else NETWORK
     hosts, first = run.hosts_of(step), part[0]
     ends = _slowest_and_fastest(step.rank_input_wait_s, hosts)
     differ = ends[0][1] - ends[1][1] > BINDING_SHARE * step_s
     return Phase(
         kind, first.step - first.steps + 1, part[-1].step, step,
-        _lag(step, hosts), _input_s(step), wait, share, ends if differ else (), busy,
+        _lag(step, hosts), _input_s(step), wait, share, ends if differ else (), busy, link,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hvd_nmt.common.units import count, data_size, duration, percent, step_duration
+from hvd_nmt.config.exchange import PLAIN
 from hvd_nmt.explain import between_hosts, machines
 from hvd_nmt.explain.bottleneck import (
     BINDING_SHARE,
@@ -28,24 +29,29 @@ if TYPE_CHECKING:
 
 _ALONE = "No: one rank has nobody to exchange gradients with."
 _LIMIT = percent(BINDING_SHARE)
-_NO_WAIT = f"; each wait took less than {_LIMIT}."
+_REMARKS = {
+    COMPUTE: f"; each wait took less than {_LIMIT}",
+    MIXED: f": too near {_LIMIT} to call it a limit",
+}
 _MOST_PHASES = 2  # that the headline tells
 _MOST_STALLS = 5  # that are listed
 _MOST_TALK = 2e6
 """bytes a second; 0.1 to 0.5 MB/s were seen between two hosts with one and two ranks each"""
-_USUAL_OFF = 5.0  # percent: headers and rounding, which need no explanation
+_HEADERS = 0.05
+"""of the bytes: 66 in each segment of 1,514"""
+_USUAL_OFF = 5.0  # percent, which need no explanation
 _WAITS = {
     NETWORK: "the network between the hosts",
     LOCAL: "sums between the ranks of one host, which cross no network,",
     INPUT: "waiting for input",
-    STRAGGLER: "waiting for the slowest rank",
 }
-"""the kinds of bottleneck, as what takes a share of each step"""
+"""kinds of bottleneck, as what takes a share of each step"""
 
 
 def sentence(verdict: Verdict, run: Run) -> str:
-    """The verdict in words: what took how much of each step; of several phases, of each."""
-    if verdict.slow_phase is None:
+    """The verdict in words: what took how much of each step; of two phases, of both."""
+    slow, phases = verdict.slow_phase, verdict.phases
+    if slow is None:
         if not run.intervals:
             return "Nobody can tell yet: no step was recorded."
         known = "no step times" if verdict.step_s is None else "step times, but not their parts"
@@ -53,47 +59,53 @@ def sentence(verdict: Verdict, run: Run) -> str:
             f"The record of {run.name} has {known}, so what bound the steps cannot be told; train "
             "with hvd_nmt to have it measured."
         )
-    few = len(verdict.phases) <= _MOST_PHASES
-    shown = verdict.phases if few else (verdict.slow_phase,)
-    said = [phase_sentence(phase, verdict, len(verdict.phases) > 1) for phase in shown]
+    what, share = _what_took(slow)
+    if len(phases) == _MOST_PHASES:
+        (before, first_share), (what, share) = map(_what_took, phases)
+        what = "" if what == before else f"{what} "
+        text = (
+            f"{before} took {first_share} of each step to step {phases[0].last_step:,}, then "
+            f"{what}{share}."
+        )
+    elif len(phases) > 1:
+        text = f"in steps {slow.first_step:,} to {slow.last_step:,} {what} took {share} of each."
+    else:
+        text = f"{what} took {share} of each step{_REMARKS.get(slow.kind, '')}."
     if verdict.stalls:
         more_s = duration(sum(stall.seconds for stall in verdict.stalls))
-        said.append(f"{count(len(verdict.stalls), 'stall').capitalize()} took {more_s} more.")
-    return " ".join(said)
-
-
-def phase_sentence(phase: Phase, verdict: Verdict, with_steps: bool) -> str:
-    """What took how much of a step, with the culprit, where there is one."""
-    text = _what_took(phase, verdict)
-    if with_steps:
-        text = text.removesuffix(_NO_WAIT) + "." * text.endswith(_NO_WAIT)
-        text = f"In steps {phase.first_step:,} to {phase.last_step:,} {text}"
+        text += f" {count(len(verdict.stalls), 'stall').capitalize()} took {more_s} more."
     return text[:1].upper() + text[1:]
 
 
-def _what_took(phase: Phase, verdict: Verdict) -> str:
-    step, lag, share = phase.step, phase.lag, percent(phase.share)
+def _what_took(phase: Phase) -> tuple[str, str]:
+    """What took most of the time that a phase waited, or computing, and the share of a step."""
     if phase.kind == COMPUTE:
-        computing = percent((step.compute_s or 0.0) / (step.step_s or 1.0))
-        return f"computing took {computing} of each step{_NO_WAIT}"
-    if phase.kind == MIXED:
-        return (
-            f"{_WAITS[phase.wait]} took {share} of each step: too near {_LIMIT} to call it a limit."
-        )
+        return "computing", percent((phase.step.compute_s or 0.0) / (phase.step.step_s or 1.0))
     if phase.kind == PROCESSORS:
-        times = (verdict.card_MB_per_s or 0.0) / (verdict.link_MB_per_s or 1.0)
-        return (
-            f"the processors were the limit, also of the exchange ({share} of each step): "
-            f"{phase.busy_percent:.0f} % busy, on a link that carries {times:.0f} times as much."
-        )
+        return "the exchange, for lack of free processors,", percent(phase.share)
+    late = f"waiting for {phase.lag.who}"
+    return late if phase.wait == STRAGGLER else _WAITS[phase.wait], percent(phase.share)
+
+
+def _details(phase: Phase, verdict: Verdict) -> Iterable[str]:
+    """The numbers behind a phase, as sentences."""
+    steps, lag = f"steps {phase.first_step:,} to {phase.last_step:,}", phase.lag
+    if len(verdict.phases) > _MOST_PHASES:
+        what, share = _what_took(phase)
+        yield f"In {steps} {what} took {share} of each step."
     if phase.kind == STRAGGLER:
-        return (
-            f"{lag.who} computes {step_duration(lag.compute_s)} where {lag.others} take "
-            f"{step_duration(lag.others_compute_s)}: {share} of each step."
+        yield (
+            f"In {steps} {lag.who} computes {step_duration(lag.compute_s)} where {lag.others} take "
+            f"{step_duration(lag.others_compute_s)}."
         )
-    hosts = ", ".join(f"on {host} {step_duration(wait_s)}" for host, wait_s in phase.host_input_s)
-    more = f": {hosts}" if hosts and phase.kind == INPUT else ""
-    return f"{_WAITS[phase.kind]} took {share} of each step{more}."
+    if phase.kind == INPUT and phase.host_input_s:
+        hosts = ", ".join(f"on {host} {step_duration(wait)}" for host, wait in phase.host_input_s)
+        yield f"In {steps} a step waits for input {hosts}."
+    if phase.kind == PROCESSORS:
+        yield (
+            f"In {steps} the processors were {phase.busy_percent:.0f} % busy, and the link was "
+            "open: the processors are the limit, also of the exchange."
+        )
 
 
 def network_bound(summary: "RunSummary") -> Answer:
@@ -107,9 +119,7 @@ def network_bound(summary: "RunSummary") -> Answer:
         short = "Partly."
     elif verdict.kind == MIXED and slow.wait == NETWORK:
         short = "Barely."
-    evidence = []
-    if len(verdict.phases) > _MOST_PHASES:
-        evidence += [phase_sentence(phase, verdict, True) for phase in verdict.phases]
+    evidence = [said for phase in verdict.phases for said in _details(phase, verdict)]
     exchange = run.start_of(slow.step).exchange
     if exchange.kind != "float32" and len(set(run.hosts_of(slow.step))) > 1:
         evidence.append(f"Between the hosts: {name_of(exchange)}.")
@@ -117,7 +127,7 @@ def network_bound(summary: "RunSummary") -> Answer:
     evidence += _bytes(verdict)
     if run.ranks > 1 and len(set(run.hosts)) == 1:
         evidence.append("All ranks are on one host: their bytes cross no network card.")
-    if slow.kind in (NETWORK, PROCESSORS):
+    if slow.kind in (NETWORK, PROCESSORS) and exchange == PLAIN:
         said = link_sentence(between_hosts.step_of(run, slow.step))
         evidence.append(f"By these steps {said}.")
     if verdict.against_plain is not None:
@@ -159,15 +169,17 @@ def _bytes(verdict: Verdict) -> Iterable[str]:
             off = 100 * (seen / predicted - 1)
             text += f"; seen on {verdict.interface}: {data_size(seen)} ({off:+.1f} %)"
         if seen and off > _USUAL_OFF and verdict.step_s:
-            rest, rate = seen - predicted, (seen - predicted) / verdict.step_s
-            text += f"; the rest, {data_size(rest)} or {data_size(rate)} a second, is " + (
-                "mostly what Horovod's ranks ask each other each millisecond, sum or no sum"
-                if rate < _MOST_TALK
-                else "more than Horovod's ranks ask each other: see what else uses this card"
+            rest = seen - predicted
+            known = _HEADERS * predicted + _MOST_TALK * verdict.step_s
+            text += f"; the rest, {data_size(rest)}, is " + (
+                "headers of TCP and what Horovod's ranks ask each other each millisecond"
+                if rest < known
+                else "more than TCP's headers and Horovod's talk: see what else uses this card"
             )
         yield f"{text}."
-    if verdict.link_MB_per_s:
-        yield f"While they travelled, the link carried about {verdict.link_MB_per_s:.1f} MB/s."
+    slow = verdict.slow_phase
+    if slow and slow.link_MB_per_s and slow.kind in (NETWORK, PROCESSORS):
+        yield f"While they travelled, the link carried about {slow.link_MB_per_s:.1f} MB/s."
     if verdict.card_MB_per_s:
         yield f"By its own word the link allows {verdict.card_MB_per_s:,.1f} MB/s."
 

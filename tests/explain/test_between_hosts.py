@@ -132,7 +132,7 @@ def test_the_verdict_of_a_resumed_run_sees_all_bytes_and_the_whole_link():
     assert found.kind == bottleneck.NETWORK
     assert found.predicted_bytes == STEP_BYTES
     assert (found.seen_bytes, found.interface) == (pytest.approx(STEP_BYTES), "eth0")
-    assert found.link_MB_per_s == pytest.approx(50 / 1.5, rel=0.01)
+    assert found.slow_phase.link_MB_per_s == pytest.approx(50 / 1.5, rel=0.01)
 
 
 def test_bytes_between_the_starts_are_nobody_s():
