@@ -124,7 +124,7 @@ def verdict(run: Run) -> Verdict:
     waiting = [phase for phase in found if phase.kind != COMPUTE]
     slow = max(waiting or found, key=attrgetter("seconds"))
     return Verdict(
-        _phase(even, run).kind, whole.step_s,
+        (found[0] if len(found) == 1 else _phase(even, run)).kind, whole.step_s,
         {words: (getattr(whole, name) or 0.0) / (whole.step_s or 1.0)
          for name, words in PARTS.items()},
         whole.exchange_s, tuple(found), tuple(stalled), slow, tuple(_advice(slow, even, run)),

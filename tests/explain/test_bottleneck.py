@@ -158,6 +158,7 @@ def test_a_slow_rank_is_on_the_host_of_its_own_start(later):
     found = bottleneck.verdict(both)
     assert found.kind == bottleneck.STRAGGLER
     assert "aiting for rank 1 on b took" in sentence(found, both)
+    assert found.slow_phase.lag.compute_s == pytest.approx(1.4)
 
 
 def test_what_is_said_of_each_bottleneck(golden_page):
