@@ -10,15 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hvd_nmt.checkpoints import contents, find, names
+from hvd_nmt.checkpoints import contents, find, names, run_files
 from hvd_nmt.checkpoints.manifest import Checkpoint
-from hvd_nmt.checkpoints.run_files import (
-    CONFIG,
-    IMPORTED,
-    SOURCE_VOCABULARY,
-    VOCABULARY,
-    write_record,
-)
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import run_state, weights_by_path
 from hvd_nmt.checkpoints.weights import load_model, other_size
@@ -58,8 +51,8 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
             saved = Saver(draft, run_state(model, step), facts, keep=1, keep_best=1).save(step)
             record = [checkpoint.record() for checkpoint in chosen]
             what = "the mean of the weights of these checkpoints"
-            write_record(draft / "average.json", {"what": what, "checkpoints": record})
-            for name in (CONFIG, VOCABULARY, SOURCE_VOCABULARY, IMPORTED):
+            run_files.write_record(draft / "average.json", {"what": what, "checkpoints": record})
+            for name in (run_files.CONFIG, run_files.IMPORTED, *run_files.VOCABULARIES):
                 if (run_dir / name).exists():
                     shutil.copyfile(run_dir / name, draft / name)
     return output / saved.prefix.name

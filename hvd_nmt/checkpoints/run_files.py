@@ -18,6 +18,7 @@ VOCABULARY = corpus.SPM_MODEL
 """that its checkpoints were trained with, joint or of the target"""
 SOURCE_VOCABULARY = corpus.SPM_SOURCE_MODEL
 """that of the source, if it has its own"""
+VOCABULARIES = VOCABULARY, SOURCE_VOCABULARY
 ENVIRONMENT = "environment.json"
 """versions, hosts and GPUs of the last start"""
 RUN_ID = "run.id"
@@ -70,13 +71,13 @@ def decoding_of(run_dir: Path, decoding: Decoding) -> Decoding:
 
 def vocabularies(run_dir: Path) -> tuple[Path, Path]:
     """The SentencePiece models of source and target; twice the same where it is joint."""
-    target, source = run_dir / VOCABULARY, run_dir / SOURCE_VOCABULARY
+    target, source = map(run_dir.joinpath, VOCABULARIES)
     return source if source.exists() else target, target
 
 
 def vocabulary_hashes(run_dir: Path) -> tuple[str, str]:
     """The sha256 of the target's model and of the source's own; "" of one that is not there."""
-    paths = run_dir / VOCABULARY, run_dir / SOURCE_VOCABULARY
+    paths = map(run_dir.joinpath, VOCABULARIES)
     target, source = (fingerprint(path).sha256 if path.exists() else "" for path in paths)
     return target, source
 

@@ -12,18 +12,9 @@ from pathlib import Path
 import tensorflow as tf
 
 from hvd_nmt import config as configuration
-from hvd_nmt.checkpoints import names
+from hvd_nmt.checkpoints import names, run_files
 from hvd_nmt.checkpoints.find import find, read_fully, verify
 from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest, read_manifest
-from hvd_nmt.checkpoints.run_files import (
-    CONFIG,
-    SOURCE_VOCABULARY,
-    VOCABULARY,
-    load_config,
-    prepare_options,
-    vocabularies,
-    vocabulary_hashes,
-)
 from hvd_nmt.checkpoints.state import keyed_variables, weights_by_path
 from hvd_nmt.common.errors import RunError, system_error
 from hvd_nmt.config import ModelConfig
@@ -40,10 +31,9 @@ def load_model(
     Raises RunError if the checkpoint is missing or damaged, or does not fit the run's configuration
     or vocabulary.
     """
-    config = load_config(run_dir)
+    config = run_files.load_config(run_dir)
     prefix = find(run_dir, which)
-    manifest = read_manifest(names.manifest_file(prefix))
-    require_vocabularies(run_dir, manifest, prefix.name)
+    manifest = manifest_of(run_dir, prefix)
     read_fully(prefix)
     try:
         model = build_transformer(
@@ -54,20 +44,22 @@ def load_model(
             raise ValueError(difference)
         _read(model, prefix)
     except (AssertionError, ValueError, tf.errors.OpError) as error:
-        raise RunError(
-            f"{prefix} does not fit the model in {run_dir / CONFIG}: {str(error).splitlines()[0]}"
-        ) from error
+        reason, file = str(error).splitlines()[0], run_dir / run_files.CONFIG
+        raise RunError(f"{prefix} does not fit the model in {file}: {reason}") from error
     return model, manifest.step
 
 
-def require_vocabularies(run_dir: Path, manifest: Manifest, name: str) -> None:
-    """RunError unless a run directory has just the vocabularies of the checkpoint `name`."""
-    wanted, found = manifest.vocabulary_hashes, vocabulary_hashes(run_dir)
-    for file, theirs, ours in zip((VOCABULARY, SOURCE_VOCABULARY), wanted, found, strict=True):
+def manifest_of(run_dir: Path, prefix: Path) -> Manifest:
+    """A checkpoint's manifest; RunError unless the run has just the vocabularies that it names."""
+    manifest = read_manifest(names.manifest_file(prefix))
+    wanted, found = manifest.vocabulary_hashes, run_files.vocabulary_hashes(run_dir)
+    for file, theirs, ours in zip(run_files.VOCABULARIES, wanted, found, strict=True):
         if theirs != ours:
             fault = "is not the vocabulary" if ours else "is missing, the vocabulary"
             remedy = "put the right one back" if theirs else "take it away"
-            raise RunError(f"{run_dir / file} {fault} that {name} was trained with: {remedy}.")
+            who = f"that {prefix.name} was trained with"
+            raise RunError(f"{run_dir / file} {fault} {who}: {remedy}.")
+    return manifest
 
 
 def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> None:
@@ -121,7 +113,8 @@ def start_from(
     if bool(manifest.source_vocabulary_size) != (model.source_embedding is not None):
         raise RunError(
             f"--init-from: one of {prefix} and {data.path} has a vocabulary of its own for the "
-            f"source, the other has not: prepare the data with {prepare_options(run_dir)}."
+            "source, the other has not: prepare the data with "
+            f"{run_files.prepare_options(run_dir)}."
         )
     verify(checkpoint)
     said = f"begins with {prefix}, step {manifest.step:,}"
@@ -138,7 +131,7 @@ def start_from(
 def _copy_by_piece(run_dir: Path, prefix: Path, model: Transformer, data: DataDirectory) -> str:
     """Fill a model from one of another vocabulary; how many pieces both know."""
     origin, _ = load_model(run_dir, os.fspath(prefix))
-    old, new = vocabularies(run_dir), (data.source_spm_path, data.spm_path)
+    old, new = run_files.vocabularies(run_dir), (data.source_spm_path, data.spm_path)
     (source, source_size), (target, size) = map(_shared_pieces, old, new)
     rows_of = {"embedding": target, "logits_bias": target, "source_embedding": source}
     before = weights_by_path(origin)

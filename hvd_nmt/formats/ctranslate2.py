@@ -17,9 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints.find import find
-from hvd_nmt.checkpoints.manifest import read_manifest
 from hvd_nmt.checkpoints.run_files import vocabularies, write_record
-from hvd_nmt.checkpoints.weights import load_model, require_vocabularies
+from hvd_nmt.checkpoints.weights import load_model, manifest_of
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.config import BOS, EOS, UNK
@@ -61,9 +60,7 @@ def cached(run: Path, checkpoint: str, quantization: Quantization = "float32") -
     same name is converted anew.
     """
     prefix = find(run, checkpoint)
-    manifest = read_manifest(Path(f"{prefix}.json"))
-    require_vocabularies(run, manifest, prefix.name)
-    files = json.dumps(manifest.files, sort_keys=True)
+    files = json.dumps(manifest_of(run, prefix).files, sort_keys=True)
     made_by = f"{require_package().__version__} {_CONVERSION}"
     identity = hashlib.sha256(f"{made_by} {files}".encode()).hexdigest()[:12]
     path = run / "exports" / f"ctranslate2-{quantization}-{prefix.name}-{identity}"

@@ -10,14 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt import config as configuration
-from hvd_nmt.checkpoints.run_files import (
-    CONFIG,
-    IMPORTED,
-    NORMALIZATION,
-    SOURCE_VOCABULARY,
-    VOCABULARY,
-    write_record,
-)
+from hvd_nmt.checkpoints import run_files
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import AdamState, run_state
 from hvd_nmt.common.errors import RunError
@@ -70,12 +63,12 @@ def write(foreign: ForeignModel, defaults: Config, out: Path) -> Path:
         require_free(out)
         with replacing(out) as draft:
             saved = Saver(draft, state, facts, keep=1, keep_best=1).save(foreign.step)
-            (draft / VOCABULARY).write_bytes(foreign.vocabulary)
+            (draft / run_files.VOCABULARY).write_bytes(foreign.vocabulary)
             if own:
-                (draft / SOURCE_VOCABULARY).write_bytes(own)
-            configuration.save(config, draft / CONFIG)
-            facts = {"program": foreign.program, NORMALIZATION: foreign.normalization}
-            write_record(draft / IMPORTED, facts)
+                (draft / run_files.SOURCE_VOCABULARY).write_bytes(own)
+            configuration.save(config, draft / run_files.CONFIG)
+            facts = {"program": foreign.program, run_files.NORMALIZATION: foreign.normalization}
+            run_files.write_record(draft / run_files.IMPORTED, facts)
     return out / saved.prefix.name
 
 

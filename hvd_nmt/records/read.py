@@ -8,17 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hvd_nmt import config as configuration
+from hvd_nmt.checkpoints import run_files
 from hvd_nmt.checkpoints.manifest import newest_step
-from hvd_nmt.checkpoints.run_files import (
-    CONFIG,
-    ENVIRONMENT,
-    IMPORTED,
-    LAUNCHES,
-    LOCK,
-    NOT_FINITE,
-    TELEMETRY_DIR,
-    data_of_run,
-)
 from hvd_nmt.common.errors import ConfigError, DataError, RunError
 from hvd_nmt.common.files import is_locked
 from hvd_nmt.config import Config
@@ -44,10 +35,10 @@ def read_run(run_dir: Path) -> Run:
 
     Any file of it may be missing: what it would tell is then unknown, and `problems` says so.
     """
-    if not any((run_dir / name).exists() for name in (CONFIG, events.METRICS_FILE)):
+    if not any((run_dir / name).exists() for name in (run_files.CONFIG, events.METRICS_FILE)):
         raise RunError(
-            f"{run_dir} has neither {CONFIG} nor {events.METRICS_FILE}: give the run directory of "
-            "a training run (--run-dir of hvd_nmt.train)."
+            f"{run_dir} has neither {run_files.CONFIG} nor {events.METRICS_FILE}: give the run "
+            "directory of a training run (--run-dir of hvd_nmt.train)."
         )
     problems: Problems = []
     config = _config(run_dir, problems)
@@ -59,12 +50,13 @@ def read_run(run_dir: Path) -> Run:
     early_end = None
     if end and end.get("because"):
         early_end = EarlyEnd(end["steps"], end["because"], end["reason"])
-    if not lines and (run_dir / IMPORTED).exists():
+    if not lines and (run_dir / run_files.IMPORTED).exists():
         config, saved = None, None
         settings = {"model": settings["model"]} if settings else {}
         problems.append(
             f"{run_dir} holds an imported model and nothing has been trained in it: of the "
-            f"training before that it knows what {IMPORTED} says, and no steps or settings."
+            f"training before that it knows what {run_files.IMPORTED} says, and no steps or "
+            "settings."
         )
     elif not lines:
         problems.append(f"{run_dir / events.METRICS_FILE} has no steps, or is missing.")
@@ -73,13 +65,13 @@ def read_run(run_dir: Path) -> Run:
     known = lines or [sample for host in telemetry for sample in host.samples]
     times_s = [line[name] for line in known for name in ("process_started_s", "time_s")
                if name in line]  # fmt: skip
-    not_finite = {line["step"] for line in _lines(run_dir / NOT_FINITE, problems)}
+    not_finite = {line["step"] for line in _lines(run_dir / run_files.NOT_FINITE, problems)}
     return Run(
         name=run_dir.resolve().name, path=run_dir, source="hvd_nmt", hosts=hosts,
         starts=metrics.starts(lines), parameters=start.get("parameters"),
         gradient_bytes=start.get("gradient_bytes"),
         max_steps=settings.get("training", {}).get("max_steps"), saved_step=saved,
-        finished=end is not None, early_end=early_end, locked=_is_locked(run_dir / LOCK),
+        finished=end is not None, early_end=early_end, locked=_is_locked(run_dir / run_files.LOCK),
         started_s=min(times_s, default=None), startup_s=metrics.startup_s(lines),
         ended_s=max(times_s, default=None), config=settings, environment=environment,
         manifest=_manifest(run_dir, config, problems), intervals=metrics.intervals(lines),
@@ -95,14 +87,14 @@ def _lines(path: Path, problems: Problems) -> Iterator[metrics.Line]:
 
 def _config(run_dir: Path, problems: Problems) -> Config | None:
     try:
-        return configuration.load(run_dir / CONFIG)
+        return configuration.load(run_dir / run_files.CONFIG)
     except ConfigError as error:
         problems.append(f"The settings of the run are unknown. {error}")
         return None
 
 
 def _environment(run_dir: Path, problems: Problems) -> dict[str, Any]:
-    path = run_dir / ENVIRONMENT
+    path = run_dir / run_files.ENVIRONMENT
     try:
         return dict(json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -125,14 +117,15 @@ def _telemetry(
     run_dir: Path, settings: dict[str, Any], hosts: tuple[str, ...], problems: Problems
 ) -> tuple[HostSamples, ...]:
     """What the samplers wrote; of the `hosts` of the run one may be missing."""
-    paths = sorted((run_dir / TELEMETRY_DIR).glob("*.jsonl"))
+    folder = run_dir / run_files.TELEMETRY_DIR
+    paths = sorted(folder.glob("*.jsonl"))
     found = tuple(_host_samples(path, problems) for path in paths)
     if not paths and settings.get("telemetry", {}).get("interval_s") == 0:
         problems.append("telemetry.interval_s is 0, so GPUs and network were not sampled.")
         return ()
     for host in sorted(set(hosts) - {path.stem for path in paths}):
         problems.append(
-            f"{run_dir / TELEMETRY_DIR / host}.jsonl is missing, so GPUs and network of {host} are "
+            f"{folder / host}.jsonl is missing, so GPUs and network of {host} are "
             f"unknown: each host writes its own, so copy it from the run directory on {host}."
         )
     return found
@@ -154,7 +147,7 @@ def _manifest(run_dir: Path, config: Config | None, problems: Problems) -> dict[
     if config is None:
         return {}
     try:
-        directory, manifest = data_of_run(run_dir, config)
+        directory, manifest = run_files.data_of_run(run_dir, config)
     except DataError as error:
         problems.append(str(error))
         return {}
@@ -164,7 +157,7 @@ def _manifest(run_dir: Path, config: Config | None, problems: Problems) -> dict[
 def _launches(run_dir: Path, lines: list[metrics.Line], problems: Problems) -> tuple[Launch, ...]:
     """The starts by `hvd_nmt.launch`; of one without an end the run's own records tell."""
     found: list[Launch] = []
-    for event in _lines(run_dir / LAUNCHES, problems):
+    for event in _lines(run_dir / run_files.LAUNCHES, problems):
         if event["kind"] == "start":
             came = reached(lines, event["start_id"])
             found.append(Launch(event["hosts"], came.get("resumed_step"), came.get("step")))
