@@ -1,12 +1,15 @@
 """What SIGTERM and SIGINT do to a command, and how long a rank then has."""
 
 import contextlib
+import ctypes
 import math
 import os
 import signal
 from collections.abc import Iterator
 
 from hvd_nmt.common.errors import ConfigError
+
+_libc = ctypes.CDLL(None)
 
 
 def grace_s() -> float:
@@ -24,6 +27,13 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def end_with_parent(parent: int) -> None:
+    """In a new child: the kernel kills it when its parent ends, however that ends."""
+    _libc.prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:  # it has ended before
+        os._exit(1)
 
 
 @contextlib.contextmanager

@@ -194,7 +194,7 @@ class Link:
                 answer.set_exception(ConnectionError(self.why_ended))
 
 
-class Links:
+class Links(contextlib.AbstractContextManager["Links"]):
     """The agents of some hosts: each is started when its host is asked first, or again.
 
     `timeout_s`: for each host, from the start of ssh to its whole answer.
@@ -206,9 +206,6 @@ class Links:
         self._links: dict[str, Link] = {}
         self._closed = threading.Event()
         threading.Thread(target=self._keep_in_touch, daemon=True).start()
-
-    def __enter__(self) -> "Links":
-        return self
 
     def __exit__(self, *_: object) -> None:
         """End all agents, and what they started."""

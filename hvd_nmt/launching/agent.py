@@ -55,7 +55,6 @@ _UNPRINTED, _NOBODY_PRINTS = 32, 1 << 20
 """pieces of output that may be on their way: who reads nothing more stops the ranks, and no
 request; how many more may come when there is nobody to print them"""
 _PR_SET_CHILD_SUBREAPER = 36
-_METRICS = "metrics.jsonl"
 
 
 @final
@@ -258,7 +257,7 @@ def _progress(run_dir: Path, start_id: str) -> dict[str, Any]:
     """How far a start came."""
     found: dict[str, Any] = {}
     with contextlib.suppress(LookupError, TypeError, ValueError):  # of a damaged record
-        found = reached(jsonl.read(run_dir / _METRICS, problems=[]), start_id)
+        found = reached(jsonl.read(run_dir / "metrics.jsonl", problems=[]), start_id)
     return {"saved_step": newest_step(run_dir), "reached": found}
 
 

@@ -54,12 +54,8 @@ class Output:
 
     def hear(self, rank: int, stream: int, text: str, printed: Callable[[], None]) -> None:
         """Something that a rank printed, any part of lines."""
-
-        def show() -> None:
-            self._sort(rank, stream, text)
-            printed()
-
-        self._work.put(show)
+        self._work.put(partial(self._sort, rank, stream, text))
+        self._work.put(printed)
 
     def say(self, text: str) -> None:
         """A line of the launcher itself, on stderr."""

@@ -2,11 +2,9 @@
 
 import codecs
 import contextlib
-import ctypes
 import math
 import mmap
 import os
-import signal
 import subprocess
 import threading
 import time
@@ -16,15 +14,12 @@ from typing import IO, Any, final
 
 import psutil
 
+from hvd_nmt.common import signals
 from hvd_nmt.common.rank_environment import HEARTBEAT, SPARE, START_ID
 from hvd_nmt.common.version import code_hash
 from hvd_nmt.training import heartbeat
 
 _PIPE_BYTES = 1 << 16
-_PR_SET_PDEATHSIG = 1
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_agent = os.getpid()
 
 
 @final
@@ -51,7 +46,7 @@ class RankProcess:
                 words, pass_fds=[file], env=environment | ({SPARE: "1"} if is_spare else {}),
                 stdin=subprocess.PIPE if is_spare else subprocess.DEVNULL,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                start_new_session=True, preexec_fn=_end_with_parent,
+                start_new_session=True, preexec_fn=partial(signals.end_with_parent, os.getpid()),
             )  # fmt: skip
         finally:
             os.close(file)
@@ -127,13 +122,6 @@ class RankProcess:
         if is_stuck and not self._was_stuck and heartbeat.read(self._page).section:
             self.process.send_signal(heartbeat.STACKS)
         self._was_stuck = is_stuck
-
-
-def _end_with_parent() -> None:
-    """In a child: the kernel kills it when its parent ends, however that ends."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != _agent:  # it has ended before
-        os._exit(1)
 
 
 def _read(pipe: IO[bytes], room: threading.Semaphore, printed: Callable[[str], None]) -> None:

@@ -100,18 +100,6 @@ class Outcome:
     """see `records.reached`"""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is started, and on what."""
-
-    job: Job
-    hosts: tuple[Host, ...]
-    nic: str
-    start_id: str
-    next_start_id: str
-    """for which there are spares"""
-
-
 @final
 class Rendezvous:
     """Horovod's server, at which ranks find each other."""
@@ -138,16 +126,24 @@ class Rendezvous:
 
 
 @final
+@dataclass
 class Start:
-    """One start."""
+    """One start: what is started, on what, and who tells of it."""
 
-    def __init__(
-        self, plan: Plan, links: Links, events: Events, shown: Output, stop: StopSignals
-    ) -> None:
-        self._plan, self._links = plan, links
-        self._events, self._shown, self._stop = events, shown, stop
+    job: Job
+    hosts: tuple[Host, ...]
+    nic: str
+    start_id: str
+    next_start_id: str
+    """for which there are spares"""
+    links: Links
+    events: Events
+    shown: Output
+    stop: StopSignals
+
+    def __post_init__(self) -> None:
         self._open: dict[str, Link] = {}
-        self._hosts: dict[int, str] = {}
+        self._host_of: dict[int, str] = {}
         """of each rank"""
         self._ends: list[End] = []
         self._states: dict[str, dict[int, dict[str, Any]]] = {}
@@ -160,36 +156,35 @@ class Start:
     def run(self, rendezvous: Rendezvous) -> Outcome:
         """Start the ranks, and wait until nothing is left of them."""
         verdict = self._begin(rendezvous)
-        while verdict is None and len(self._ends) < len(self._hosts) and not self._stop.requested:
+        while verdict is None and len(self._ends) < len(self._host_of) and not self.stop.requested:
             self._next(_TICK_S)
             verdict = self._judge()
-        asks = verdict is None and self._stop.requested
+        asks = verdict is None and self.stop.requested
         return self._end(verdict or Verdict("", 0, signals.grace_s(), asks))
 
     def _begin(self, rendezvous: Rendezvous) -> Verdict | None:
         """Have all agents start their ranks."""
-        plan, answers = self._plan, dict[str, Future[Message]]()
-        job, config = plan.job, plan.job.config
-        ranks = sum(host.slots for host in plan.hosts)
+        answers, config = dict[str, Future[Message]](), self.job.config
+        ranks = sum(host.slots for host in self.hosts)
         variables = {"PYTHONUNBUFFERED": "1"} | ({TERMINAL: "1"} if is_terminal() else {})
         theirs = passed(os.environ)
         for name, text in rank_environment(ranks).items():
             if theirs.get(name) != text:  # else the agent has it
                 variables[name] = text
-        variables_of = rendezvous.variables(plan.hosts, plan.nic)
+        variables_of = rendezvous.variables(self.hosts, self.nic)
         tells = config is not None and config.training.stuck_limit_s != 0
-        for host in plan.hosts:
-            placed = list(enumerate(variables_of[host.name], len(self._hosts)))
-            self._hosts |= {rank: host.name for rank, _ in placed}
-            link = self._open[host.name] = self._links.to(host)
+        for host in self.hosts:
+            placed = list(enumerate(variables_of[host.name], len(self._host_of)))
+            self._host_of |= {rank: host.name for rank, _ in placed}
+            link = self._open[host.name] = self.links.to(host)
             answers[host.name] = link.request(
-                "start", words=job.words, ranks=placed, variables=variables,
-                start_id=plan.start_id,
-                next_start_id=plan.next_start_id if config and job.restarts_per_hour else "",
+                "start", words=self.job.words, ranks=placed, variables=variables,
+                start_id=self.start_id,
+                next_start_id=self.next_start_id if config and self.job.restarts_per_hour else "",
                 imports_s=heartbeat.LONGEST_S if tells else None,  # until a rank says what it does
             )  # fmt: skip
-        self._shown.begin(self._hosts)
-        until_s = time.monotonic() + self._links.timeout_s
+        self.shown.begin(self._host_of)
+        until_s = time.monotonic() + self.links.timeout_s
         for name, answer in answers.items():
             try:
                 reply = answer.result(max(0.0, until_s - time.monotonic()))
@@ -204,7 +199,7 @@ class Start:
     def _next(self, timeout_s: float) -> None:
         """Take note of what is told, and keep in touch."""
         with contextlib.suppress(queue.Empty):
-            link, message = self._events.get(timeout=timeout_s)
+            link, message = self.events.get(timeout=timeout_s)
             if self._open.get(link.host.name) is link:
                 self._note(link, message)
         for name, link in self._open.items():
@@ -213,13 +208,13 @@ class Start:
     def _see_silence(self, name: str, link: Link, silent_s: float) -> None:
         if silent_s > _SILENT_S and name not in self._silent and link.is_open:
             self._silent.add(name)
-            self._shown.say(
+            self.shown.say(
                 f"{name} does not answer for {duration(silent_s)}: the run goes on when it does; "
                 f"after {duration(SILENCE_S)} it counts as lost."
             )
         elif silent_s < _SILENT_S and name in self._silent:
             self._silent.discard(name)
-            self._shown.say(f"{name} answers again.")
+            self.shown.say(f"{name} answers again.")
         if silent_s > SILENCE_S or (silent_s > _ANSWER_S and self._has_failed):
             self._lost_hosts.setdefault(name, "it does not answer")
 
@@ -227,7 +222,7 @@ class Start:
         name = link.host.name
         if message is None:
             self._lost_hosts.setdefault(name, link.why_ended)
-        elif message["start_id"] != self._plan.start_id:
+        elif message["start_id"] != self.start_id:
             return
         elif message["tell"] == "ended":
             number = message["rank"]
@@ -270,11 +265,11 @@ class Start:
         only_stuck = not (self._has_ended or self._lost_hosts)
         self._wait(_SETTLE_STUCK_S if only_stuck else _SETTLE_S)
         until_s = time.monotonic() + _CAUSE_S
-        while self._has_failed and not self._stop.requested:
+        while self._has_failed and not self.stop.requested:
             states = self._living if self._all_are_heard else {}
-            verdict = culprit.find(self._ends, states, self._hosts, self._lost_hosts)
+            verdict = culprit.find(self._ends, states, self._host_of, self._lost_hosts)
             if verdict is None and time.monotonic() > until_s and self._all_are_heard:
-                verdict = culprit.without_cause(self._ends, self._living, self._hosts)
+                verdict = culprit.without_cause(self._ends, self._living, self._host_of)
             if verdict is not None:
                 return verdict
             self._wait(_SETTLE_S)
@@ -283,28 +278,28 @@ class Start:
     def _wait(self, seconds: float) -> None:
         """Take note of what comes meanwhile."""
         until_s = time.monotonic() + seconds
-        while (left_s := until_s - time.monotonic()) > 0 and not self._stop.requested:
+        while (left_s := until_s - time.monotonic()) > 0 and not self.stop.requested:
             self._next(min(left_s, _TICK_S))
 
     def _end(self, verdict: Verdict) -> Outcome:
         """Have all agents end what is left; the start is over when they say so."""
         answers = self._ask_to_end(verdict.patience_s, verdict.asks)
-        self._shown.flush(_FLUSH_S)
+        self.shown.flush(_FLUSH_S)
         own_error = 0 < verdict.exit_code < culprit.OF_A_SIGNAL
-        if verdict.sentence and not (own_error and self._shown.sentence):
-            self._shown.say(verdict.sentence)
+        if verdict.sentence and not (own_error and self.shown.sentence):
+            self.shown.say(verdict.sentence)
         until_s = time.monotonic() + verdict.patience_s + _GONE_S
         hurried = False
         while not all(answer.done() for answer in answers.values()):
             if time.monotonic() > until_s:
                 break
-            if self._stop.at_once and not hurried:
+            if self.stop.at_once and not hurried:
                 hurried, until_s = True, time.monotonic() + _GONE_S
                 answers = self._ask_to_end(0.0, asks=False)
             self._next(0.1)
-        while not self._events.empty():
+        while not self.events.empty():
             self._next(0.0)
-        self._shown.flush(_FLUSH_S)
+        self.shown.flush(_FLUSH_S)
         return self._outcome(verdict, {
             name: answer.result() for name, answer in answers.items()
             if answer.done() and answer.exception() is None
@@ -312,22 +307,22 @@ class Start:
 
     def _outcome(self, verdict: Verdict, replies: dict[str, Message]) -> Outcome:
         for name in self._open.keys() - replies.keys():
-            self._links.drop(name)
+            self.links.drop(name)
         for name, reply in replies.items():
             if reply["left"]:
                 still = count(reply["left"], "process", "processes")
-                self._shown.say(f"warning: {name}: {still} of the start cannot be killed.")
+                self.shown.say(f"warning: {name}: {still} of the start cannot be killed.")
         code = verdict.exit_code or next((end.exit_code for end in self._ends if end.code), 0)
-        if not code and len(self._ends) < len(self._hosts):
-            code = (Preempted if self._stop.requested else ClusterError).exit_code
-        own = self._shown.sentence if 0 < code < culprit.OF_A_SIGNAL else ""
+        if not code and len(self._ends) < len(self._host_of):
+            code = (Preempted if self.stop.requested else ClusterError).exit_code
+        own = self.shown.sentence if 0 < code < culprit.OF_A_SIGNAL else ""
         steps = [reply.get("saved_step") for reply in replies.values()]
         saved_step = max((step for step in steps if step is not None), default=-1)
         came = [reply["reached"] for reply in replies.values() if reply.get("reached")]
         return Outcome(code, own or verdict.sentence, saved_step, came[0] if came else {})
 
     def _ask_to_end(self, patience_s: float, asks: bool) -> dict[str, Future[Message]]:
-        config = self._plan.job.config
+        config = self.job.config
         run_dir = None if config is None else os.fspath(config.run_dir)
         return {
             name: link.request("end", patience_s=patience_s, asks=asks, run_dir=run_dir)

@@ -18,7 +18,7 @@ from hvd_nmt.launching import policy, preflight
 from hvd_nmt.launching.policy import Decision, End
 from hvd_nmt.launching.preflight import Job, Outlook
 from hvd_nmt.launching.rank_output import Output
-from hvd_nmt.launching.start import Events, Outcome, Plan, Rendezvous, Start, StopSignals
+from hvd_nmt.launching.start import Events, Outcome, Rendezvous, Start, StopSignals
 from hvd_nmt.telemetry.jsonl import JsonlFile
 
 INTERRUPTED = 130
@@ -165,9 +165,10 @@ class _Supervision:
         )  # fmt: skip
         ranks = count(sum(host.slots for host in hosts), "rank")
         self._shown.say(f"starting {ranks} on {_named(hosts)}, network card {nic}.")
-        plan = Plan(self._job, hosts, nic, start_id, next_start_id)
-        start = Start(plan, self._links, self._events, self._shown, self._stop)
-        return start.run(self._rendezvous)
+        return Start(
+            self._job, hosts, nic, start_id, next_start_id, self._links, self._events, self._shown,
+            self._stop,
+        ).run(self._rendezvous)  # fmt: skip
 
     def _note_end(self, outcome: Outcome) -> None:
         event = dataclasses.asdict(outcome)

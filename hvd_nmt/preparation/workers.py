@@ -1,6 +1,5 @@
 """Work with all cores on jobs, results in their order, in bounded memory."""
 
-import ctypes
 import os
 import signal
 from collections import deque
@@ -12,13 +11,13 @@ from itertools import chain, islice
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
+from hvd_nmt.common import signals
 from hvd_nmt.common.errors import DataError
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 _JOBS_PER_WORKER = 3  # one in work, the others done and waiting for their turn
-_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 _work: Callable[[Any], Any]
 """of a worker process"""
 
@@ -61,9 +60,7 @@ def in_order(work: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Res
 def _begin(work: Callable[[Any], Any], parent: int) -> None:
     global _work
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends the workers
-    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above
-        os._exit(1)
+    signals.end_with_parent(parent)
     _work = work
 
 
