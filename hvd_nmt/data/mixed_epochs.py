@@ -8,10 +8,12 @@ is a pure function of seed, stages and the numbers of pairs.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 from typing import NamedTuple, final
 
 import numpy as np
@@ -105,30 +107,23 @@ class MixedEpochs:
 
     def place(self, epoch: int) -> Place:
         """Where an epoch is, from 0."""
-        for number, steps in enumerate(self.steps_per_epoch):
-            epochs = self._epochs(number)
-            if epoch < epochs:
-                begun = self._first_steps[number] + epoch * steps
-                left = self._ends[number] - begun
-                return Place(number, begun, left if epoch == epochs - 1 else steps)
-            epoch -= epochs
-        raise ValueError("the last stage has no end")
+        stage = bisect_right(self.first_epochs, epoch) - 1
+        steps, of_stage = self.steps_per_epoch[stage], epoch - self.first_epochs[stage]
+        begun = self._first_steps[stage] + of_stage * steps
+        is_last = of_stage == self._epochs(stage) - 1
+        return Place(stage, begun, self._ends[stage] - begun if is_last else steps)
 
     @cached_property
     def first_epochs(self) -> list[int]:
         """Of each stage; epochs of the same stage are much alike."""
-        return [self.position(step)[0] for step in self._first_steps]
+        return [0, *accumulate(map(self._epochs, range(len(self.stages) - 1)))]
 
     def position(self, global_step: int) -> tuple[int, int]:
         """Epoch and step within the epoch after so many steps from the very start."""
-        epochs = 0
-        for number, steps in enumerate(self.steps_per_epoch):
-            done = global_step - self._first_steps[number]
-            if global_step < self._ends[number]:
-                epoch = min(done // steps, self._epochs(number) - 1)
-                return epochs + epoch, done - epoch * steps
-            epochs += self._epochs(number)
-        raise ValueError(global_step)
+        stage = bisect_right(self._first_steps, global_step) - 1
+        steps, done = self.steps_per_epoch[stage], global_step - self._first_steps[stage]
+        epoch = min(done // steps, self._epochs(stage) - 1)
+        return self.first_epochs[stage] + epoch, done - epoch * steps
 
     def draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """The sentences of an epoch, corpus after corpus.

@@ -171,8 +171,7 @@ class Agent:
             used = sum(psutil.Process(rank.process.pid).memory_info().rss for rank in self._ranks)
             if psutil.virtual_memory().available > _ROOM * used:
                 for each in wanted:
-                    spare = RankProcess(*each, is_spare=True)
-                    self._spares[spare.number] = spare
+                    self._spares[each[0]] = RankProcess(*each, is_spare=True)
 
     def _tell_output(self, rank: int, stream: int, text: str) -> None:
         self._channel.send({"tell": "output", "rank": rank, "stream": stream, "text": text})

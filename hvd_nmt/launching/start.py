@@ -167,10 +167,8 @@ class Start:
         answers, config = dict[str, Future[Message]](), self.job.config
         ranks = sum(host.slots for host in self.hosts)
         variables = {"PYTHONUNBUFFERED": "1"} | ({TERMINAL: "1"} if is_terminal() else {})
-        theirs = passed(os.environ)
-        for name, text in rank_environment(ranks).items():
-            if theirs.get(name) != text:  # else the agent has it
-                variables[name] = text
+        # The agent has the others.
+        variables |= dict(rank_environment(ranks).items() - passed(os.environ).items())
         variables_of = rendezvous.variables(self.hosts, self.nic)
         tells = config is not None and config.training.stuck_limit_s != 0
         for host in self.hosts:

@@ -87,7 +87,7 @@ class Translator:
                 self._add_details(texts, found, batch_tokens)
             yield from zip(batch, found, strict=True)
 
-    def _search(self, source_BxS: tf.Tensor, draws_BxKxP: tf.Tensor | None = None) -> BeamResult:
+    def _search(self, source_BxS: tf.Tensor, draws_BxKxP: tf.Tensor = ()) -> BeamResult:
         decoding, B = self._decoding, tf.shape(source_BxS)[0]
         is_pad_BxS = source_BxS == PAD
         length_B = tf.math.count_nonzero(~is_pad_BxS, axis=1, dtype=tf.int32)
@@ -95,11 +95,7 @@ class Translator:
         return beam_search(
             self._step,
             tuple((model.encode(source_BxS), model.initial_cache(B)) for model in self._models),
-            Given(
-                most_B,
-                least_B if decoding.min_length else (),
-                draws_BxKxP if decoding.sample else (),
-            ),
+            Given(most_B, least_B if decoding.min_length else (), draws_BxKxP),
             decoding,
             is_pad_BxS=is_pad_BxS if decoding.coverage_penalty else None,
         )
