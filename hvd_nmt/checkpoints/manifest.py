@@ -113,8 +113,7 @@ def newest_step(run_dir: Path) -> int | None:
 def read_manifest(path: Path) -> Manifest:
     """The manifest of a checkpoint, `<prefix>.json`.
 
-    Raises DamagedError if it is missing or changed, RunError if it cannot be read this time, or is
-    not of this version.
+    DamagedError: it is missing or changed; RunError: it cannot be read now, or by this version.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

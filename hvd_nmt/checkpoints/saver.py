@@ -56,8 +56,7 @@ class Saver:
     def save(self, step: int) -> Checkpoint:
         """Write `model.ckpt-STEP`; drop the oldest beyond `keep`.
 
-        Raises RunError if the disk is full or the file system fails; what was there before is
-        intact.
+        RunError: the disk is full or the file system fails; what was there before is intact.
         """
         prefix = self._run_dir / f"{names.NEWEST}{step}"
         with _explained(prefix):
@@ -121,8 +120,7 @@ def _link(file: Path, draft: Path) -> None:
 def _publish(draft: Path, prefix: Path, manifest: Manifest) -> None:
     """Put files of a checkpoint, which are on the disk, in place: the manifest comes last.
 
-    `draft` is their prefix in a folder of their own on the same file system; files with `prefix`
-    are replaced.
+    `draft` is their prefix in a private folder of the same disk; files of `prefix` are replaced.
     """
     draft_manifest = draft.parent / "manifest"
     draft_manifest.write_text(manifest.text(), encoding="utf-8")

@@ -28,8 +28,7 @@ def load_model(
 ) -> tuple[Transformer, int]:
     """A trained model, ready to decode, and the training step of its weights; `which`: see `find`.
 
-    Raises RunError if the checkpoint is missing or damaged, or does not fit the run's configuration
-    or vocabulary.
+    RunError: the checkpoint is missing or damaged, or of another configuration or vocabulary.
     """
     config = run_files.load_config(run_dir)
     prefix = find(run_dir, which)
@@ -94,8 +93,7 @@ def start_from(
     """Give a new run the weights of another; the checkpoint, and what the log says of it.
 
     Where the new run has another vocabulary, a piece that both know keeps its rows; the rows of the
-    others stay as they were drawn. `source` is `training.init_from`; the model and the average of
-    `state` get the weights.
+    others stay as they were drawn. `source` is `training.init_from`.
 
     Raises RunError if there is no such checkpoint, it is damaged, or it is of another model.
     """

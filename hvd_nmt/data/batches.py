@@ -95,8 +95,7 @@ def evaluation_batches(
         tokens_per_batch: target tokens of one batch over ALL ranks, as `tokens_per_step`.
 
     Yields:
-        (indices_B, source_BxS, target_BxT): int64 positions in the corpus, -1 for a row of pad
-        alone, and int32 ids.
+        (indices_B, source_BxS, target_BxT): int64 positions, -1 for a row of pad; int32 ids.
     """
     order = np.lexsort((corpus.target.lengths, corpus.source.lengths))[::-1]
     lengths = corpus.target.lengths[order]

@@ -42,10 +42,8 @@ SPM_SOURCE_MODEL = "spm.source.model"
 def load(directory: str | Path, verify: bool = False) -> "DataDirectory":
     """Opens a directory that `hvd_nmt.prepare` has made. The ids are memory-mapped, not read.
 
-    Every file must have the size that the manifest records; `verify`: also the sha256.
-
-    Raises:
-        DataError: the directory is missing, is something else, or is damaged.
+    Every file must have the size that the manifest records; `verify`: also the sha256. DataError:
+    the directory is missing, is something else, or is damaged.
     """
     path = Path(directory)
     manifest = read_manifest(path)
@@ -350,11 +348,9 @@ def _sentences(stem: Path, pairs: int) -> Sentences:
 
 @contextmanager
 def writing(stem: Path, vocabulary_size: int) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
-    """Gives a function that appends sentences to `<stem>.ids.npy`: all their ids, and the tokens
-    of each.
+    """Gives a function that appends sentences to `<stem>.ids.npy`: their ids, the tokens of each.
 
-    The ids, whose type `vocabulary_size` decides, are not held in memory; `<stem>.offsets.npy` is
-    written at the end.
+    `vocabulary_size` decides the type of the ids; `<stem>.offsets.npy` is written at the end.
     """
     dtype = np.dtype(np.uint16 if vocabulary_size <= 2**16 else np.int32)
     written: list[np.ndarray] = [np.zeros(1, np.int64)]

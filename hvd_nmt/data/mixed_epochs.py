@@ -52,8 +52,7 @@ class MixedEpochs:
         stages: one after the other, the last without an end.
         tokens_per_step: real target tokens of a step, on average and at most about so many.
 
-    Raises:
-        ConfigError: a stage names a corpus that is not there, or has too few sentences a step.
+    ConfigError: a stage names a corpus that is not there, or has too few sentences a step.
     """
 
     ranges: Mapping[str, range]

@@ -60,8 +60,7 @@ def read_lines(
         lenient: replace wrong bytes by U+FFFD instead of raising.
         name: what to call the source in messages; by default its path.
 
-    Raises:
-        DataError: the file cannot be read, is UTF-16, or (unless lenient) is not UTF-8.
+    DataError: the file cannot be read, is UTF-16, or (unless lenient) is not UTF-8.
     """
     name = name or (str(source) if isinstance(source, (str, Path)) else "the input")
     return map(plain, decoded(_raw_lines(source, name), 1, lenient, name))

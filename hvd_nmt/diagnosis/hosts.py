@@ -39,10 +39,8 @@ class Answer:
 def named(text: str, file: Path | None) -> list[Host]:
     """The hosts of "v100a:2,v100b:2", or of a file with lines "NAME slots=RANKS"; [] for neither.
 
-    One slot where none is given.
-
-    Raises:
-        ConfigError: both are given, the file cannot be read, or an entry is no host or comes twice.
+    One slot where none is given. ConfigError: both are given, the file cannot be read, or an entry
+    is no host or comes twice.
     """
     if text and file:
         raise ConfigError("Give the hosts with -H or with --hostfile, not with both.")

@@ -52,8 +52,7 @@ class Measurement:
 def measure(run: PlannedRun) -> Measurement:
     """Measure on all slots of the hosts of a run.
 
-    Raises:
-        ClusterError: it did not come to an end, or not in time; with the reason of a rank.
+    ClusterError: it did not come to an end, or not in time; with the reason of a rank.
     """
     try:
         done = subprocess.run(
@@ -80,11 +79,7 @@ def _launch_command(run: PlannedRun) -> list[str]:
 
 
 def _result(output: str, exit_code: int) -> Measurement:
-    """The result among the lines of all ranks.
-
-    Raises:
-        ClusterError: there is none; says what a rank or else the launcher said last.
-    """
+    """The result among the lines of all ranks; ClusterError: none, and what was said last."""
     lines = [line for line in output.splitlines() if line.strip()]
     for line in lines:
         if line.startswith(MARK):

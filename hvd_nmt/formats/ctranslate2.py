@@ -43,10 +43,8 @@ _BATCH_TOKENS = 1024
 def convert(run: Path, checkpoint: str, out: Path, quantization: Quantization = "float32") -> None:
     """Write a checkpoint as a CTranslate2 model directory, complete or not at all.
 
-    Raises:
-        ConfigError: CTranslate2 is not installed, or `out` is there already.
-        RunError: the run or the checkpoint cannot be used.
-        DataError: `out` cannot be written.
+    ConfigError: CTranslate2 is not installed, or `out` is there already; RunError: the run or the
+    checkpoint cannot be used; DataError: `out` cannot be written.
     """
     with exclusive(out):
         require_free(out)

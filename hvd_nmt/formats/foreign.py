@@ -41,11 +41,8 @@ class ForeignModel:
 def write(foreign: ForeignModel, defaults: Config, out: Path) -> Path:
     """Make a run directory, complete or not at all; the prefix of its checkpoint.
 
-    `defaults` says everything about training and data that the model does not say.
-
-    Raises:
-        ConfigError: it is there already.
-        DataError: it cannot be written.
+    `defaults` says everything about training and data that the model does not say. ConfigError:
+    the directory is there already; DataError: it cannot be written.
     """
     model, own = foreign.model, foreign.source_vocabulary
     config = dataclasses.replace(defaults, run_dir=out, model=model.config)
@@ -81,9 +78,7 @@ def assign(
     """Set our variables, each to one or several of another program's tensors, side by side.
 
     `table` gives for the path of a variable the names of its parts, joined along their last axis.
-
-    Raises:
-        RunError: tensors are missing, of no use or of another shape.
+    RunError: tensors are missing, of no use or of another shape.
     """
     wanted = {name for names in table.values() for name in names}
     if missing := sorted(wanted - set(tensors)):

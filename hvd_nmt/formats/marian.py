@@ -75,9 +75,8 @@ class MarianVocabulary(NamedTuple):
 def read(folder: Path) -> ForeignModel:
     """A folder with a model's files as our model.
 
-    Raises:
-        RunError: a file is missing or damaged, or the model is one that ours cannot stand for.
-        ConfigError: the package safetensors is not installed.
+    RunError: a file is missing or damaged, or the model is one that ours cannot stand for;
+    ConfigError: the package safetensors is not installed.
     """
     settings = _json(folder / "config.json")
     separate = settings.get("share_encoder_decoder_embeddings", True) is False
@@ -220,8 +219,7 @@ def _table(config: ModelConfig) -> dict[str, tuple[str, ...]]:
 def read_vocabulary(folder: Path, separate: bool) -> MarianVocabulary:
     """Join .spm and .json files; where embeddings are `separate` there are two .json files.
 
-    Raises:
-        RunError: a file is missing, or is not what its name says.
+    RunError: a file is missing, or is not what its name says.
     """
     source, target = (_model(folder / f"{side}.spm") for side in ("source", "target"))
     ids = _ids(folder / "vocab.json")

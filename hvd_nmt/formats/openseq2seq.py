@@ -39,11 +39,8 @@ def read(checkpoint: Path, vocabulary: Path, heads: int) -> ForeignModel:
     """A checkpoint, by the prefix of its files with or without an ending, as our model.
 
     `vocabulary` is the SentencePiece model that it was trained with, `m_common.model`. A checkpoint
-    does not say how many attention heads there are.
-
-    Raises:
-        RunError: it cannot be read, or is of another model.
-        DataError: the vocabulary cannot be read.
+    does not say how many attention heads there are. RunError: it cannot be read, or is of another
+    model; DataError: the vocabulary cannot be read.
     """
     prefix = Path(without_suffix(os.fspath(checkpoint)))
     if not Path(f"{prefix}.index").exists():

@@ -30,10 +30,8 @@ _CONTROLS = r"[\x00-\x1f\x7f-\x{9f}\x{2028}\x{2029}\x{feff}]"
 def convert(run: Path, checkpoint: str, out: Path, decoding: Decoding) -> None:
     """Write a checkpoint and options of the search as a SavedModel, complete or not at all.
 
-    Raises:
-        ConfigError: `out` is there already.
-        RunError: the run or the checkpoint cannot be used.
-        DataError: `out` cannot be written.
+    ConfigError: `out` is there already; RunError: the run or the checkpoint cannot be used;
+    DataError: `out` cannot be written.
     """
     with exclusive(out):
         require_free(out)

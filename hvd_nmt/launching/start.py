@@ -33,13 +33,11 @@ _TICK_S = 1.0
 _SILENT_S = 30.0
 """without a word of a host, after which that is said"""
 _SETTLE_S, _SETTLE_STUCK_S = 0.5, 1.5
-"""from a failure to the verdict: others may have failed before; whoever is stuck may go on, and
-prints its stacks"""
+"""from a failure to the verdict: others may have failed before, what is stuck may go on"""
 _CAUSE_S = 5.0
 """where what failed first is a consequence: for its cause"""
 _FRESH_S, _ANSWER_S = 3.0, 10.0
-"""without a word of a host: after which what its ranks do is unknown; after which it is lost where
-ranks have failed"""
+"""of a host's silence: what its ranks do is then unknown; it is lost, if ranks have failed"""
 _FLUSH_S = 5.0
 """for whoever reads what is printed"""
 _GONE_S = 25.0

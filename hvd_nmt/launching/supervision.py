@@ -28,18 +28,13 @@ _HOUR_S = 3600.0
 def supervise(job: Job) -> int:
     """Start the ranks until the run is done, or cannot be done; the exit code (`common.errors`).
 
-    Raises:
-        ClusterError: something hinders the first start, or hosts were missing for too long.
+    ClusterError: something hinders the first start, or hosts were missing for too long.
     """
     return _Supervision(job).run()
 
 
 def dry_run(job: Job) -> list[str]:
-    """What would be started where, as lines; only the names of variables.
-
-    Raises:
-        ClusterError: something hinders it.
-    """
+    """What would be started where, as lines; variables by name. ClusterError: it cannot be."""
     with Links(job.timeout_s) as links:
         outlook = _first_outlook(
             job, links, lambda text: print(f"hvd_nmt.launch: {text}", file=sys.stderr)

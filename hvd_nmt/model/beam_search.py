@@ -12,8 +12,7 @@ positions used up. The outer one then drops the sentences that are done, and mak
 
 Source: Wu et al. 2016, "Google's Neural Machine Translation System" (arXiv 1609.08144), section 7;
 the 2K candidates and the rule that ends the search follow Tensor2Tensor's beam_search.py. Only a
-hypothesis among the K best of them can finish, as in fairseq, Marian, Hugging Face and CTranslate2;
-see `_may_end`.
+hypothesis among the K best can finish, as in fairseq, Marian and Hugging Face: see `_may_end`.
 """
 
 from collections.abc import Callable
@@ -88,8 +87,7 @@ def beam_search(
         step: see `Step`. It gets the last tokens (bos at position 0) and returns float32 scores of
             the next ones as in `candidates`, and without a coverage penalty perhaps no attention.
             Hypotheses change places from step to step and `state` is not re-ordered: `origins`
-            says at which place 0..K-1 each one was at every position up to the present one, and
-            -1 beyond.
+            says at which place 0..K-1 each one was at every position so far, and -1 beyond.
         state: nested structure of tensors with B as leading dimension. Sentences that are done are
             taken out of it. A dimension that is statically 0 may grow from step to step.
         decoding: its lengths are not used here, see `Given`; of n_best results each is what
@@ -260,8 +258,7 @@ def _is_over(
 
     With "marian": whether K have finished and no alive one, as long as it is now, beats the worst.
 
-    Source: transformers, generation/utils.py, `_check_early_stop_heuristic` with early_stopping
-    False, its default.
+    Source: transformers, generation/utils.py, `_check_early_stop_heuristic` by default.
     """
     alive_B = tf.reduce_max(logp_BxK, 1)
     if decoding.normalization == "marian" and not decoding.sample:

@@ -3,8 +3,7 @@
 Capitals in names: B sentences, K hypotheses per sentence, N = B*K rows (the K hypotheses of one
 sentence lie side by side), V vocabulary, T positions, C candidates per sentence and step.
 
-Tokens and places are int64: TensorFlow keeps int32 in the host's memory, so on a GPU each of them
-would be waited for.
+Tokens and places are int64: TensorFlow keeps int32 on the host, where a GPU must be waited for.
 """
 
 from typing import NamedTuple
@@ -98,11 +97,9 @@ def largest(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
 def drawn(logits_NxV: tf.Tensor, draw_N: tf.Tensor, decoding: Decoding) -> tf.Tensor:
     """One token for each row, int64, as probable as its softmax, within top_k and then top_p.
 
-    What is not allowed has the logit -inf. `draw_N`, float32 in [0, 1), is where in the cumulative
-    probability the token lies.
+    What is not allowed has the logit -inf. `draw_N`, float32 in [0, 1), is a cumulative share.
 
-    Source: Fan et al. 2018 (arXiv 1805.04833), top-k; Holtzman et al. 2020 (arXiv 1904.09751),
-    nucleus.
+    Source: Fan et al. 2018 (arXiv 1805.04833), top-k; Holtzman et al. 2020 (1904.09751), nucleus.
     """
     logits_NxJ, token_NxJ = logits_NxV / decoding.temperature, None
     if decoding.top_k or decoding.top_p < 1:  # the most probable must come first

@@ -25,9 +25,8 @@ def compute_capability() -> tuple[int, ...] | None:
 def precision(wanted: Precision, cpu_flags: Collection[str] = ()) -> Precision:
     """The arithmetic that was wanted, or for "auto" the one that suits the hardware.
 
-    That is bfloat16 where the GPU (Ampere and later) or the CPU (by its instruction-set flags)
-    multiplies it faster than float32; float16, with loss scaling, on Volta and Turing; else
-    float32.
+    That is bfloat16 where the GPU (Ampere and later) or the CPU (by its flags) multiplies it faster
+    than float32; float16, with loss scaling, on Volta and Turing; else float32.
     """
     if wanted != "auto":
         return wanted

@@ -19,8 +19,7 @@ class Dropout:
     Bits are drawn as 64-bit words and read as four 16-bit numbers, a quarter of the random
     numbers that one float per unit costs. The share dropped is a multiple of 2^-16.
 
-    Numbers that TensorFlow needs on the host, such as sizes, are never computed on a GPU, for
-    which the host would wait.
+    Sizes and the like, which TensorFlow needs on the host, are never computed on a GPU.
 
     Args:
         seed_2: int32 [2], different for each training step and rank; the second number is spaced

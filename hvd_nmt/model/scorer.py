@@ -45,8 +45,7 @@ class Scorer:
         Args:
             sources: ids, ending with eos; more than `max_length` are cut to it.
             targets: at most `max_length` ids each.
-            batch_tokens: source or target tokens, padding included, scored at once; fewer where
-                the vocabulary is large.
+            batch_tokens: scored at once, padding included; fewer where the vocabulary is large.
 
         Yields:
             (index, scores of its tokens), long sentences first.

@@ -32,11 +32,7 @@ class Tokenizers(NamedTuple):
 
 
 class Tokenizer:
-    """A SentencePiece model with the ids pad 0, eos 1, bos 2.
-
-    Raises:
-        DataError: the file cannot be read or is no such model.
-    """
+    """A SentencePiece model with the ids pad 0, eos 1, bos 2; DataError: the file holds none."""
 
     def __init__(self, spm_path: str | Path) -> None:
         try:

@@ -1,7 +1,6 @@
 """Source ids in, target ids out: models, their search and the batches they work best in.
 
-B sentences, S source and T target positions, K hypotheses per sentence, V vocabulary, P positions
-of random numbers.
+B sentences, S source and T target positions, K hypotheses, V vocabulary, P random numbers of each.
 """
 
 from collections.abc import Iterator, Sequence
@@ -64,8 +63,7 @@ class Translator:
             batch_tokens: source tokens, padding included, that are translated at once. A longer
                 sentence makes a batch of its own.
             details: give `token_scores` and `alignment` too, by a second pass of the decoder.
-            numbers: of each sentence in a larger whole, not negative; its random draws depend on
-                it. By default its index.
+            numbers: of each sentence, from 0, for its random draws; by default its index.
 
         Yields:
             (index into `sources`, translations, best first), longest sources first, so that memory

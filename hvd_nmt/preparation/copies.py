@@ -154,9 +154,8 @@ class Merges:
     """BPE-dropout with the merges of a vocabulary.
 
     Merges are refused once and for all, and the best of the others is done first, as SentencePiece
-    does it; but its chance is not the same in two processes, whatever the seed. A word has so many
-    ways to be cut as `_WAYS`, and each occurrence draws one: so a frequent word is not merged anew
-    each time.
+    does it; but its chance is not the same in two processes, whatever the seed. A word has `_WAYS`
+    ways to be cut, of which each occurrence draws one: frequent words are not merged anew.
     """
 
     def __init__(

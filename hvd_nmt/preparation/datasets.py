@@ -2,8 +2,7 @@
 
 `wmt16-en-de` is the corpus of the OpenSeq2Seq recipe: Europarl v7, Common Crawl and News Commentary
 v11 in that order, newstest2013 as dev, and newstest2014 as test in the form with 2,737 sentences
-that sacreBLEU calls wmt14. `multi30k-en-de` is task 1 of Multi30k with test_2016_flickr. `embedded`
-lies in the package.
+that sacreBLEU calls wmt14. `multi30k-en-de` is task 1 of Multi30k with test_2016_flickr.
 """
 
 import os

@@ -128,8 +128,7 @@ def _encoded(
 ) -> tuple[list[Ids], np.ndarray]:
     """The ids of source and target lines, and int [2, pairs], tokens.
 
-    Measured, each character of a run that is one unk counts: a line of noise must not become a
-    training pair.
+    Measured, each character of a run that is one unk counts: a line of noise is no training pair.
     """
     ids = [flat(subwords.encode_lines(*each)) for each in zip(models, lines, strict=True)]
     found = np.stack([lengths for _, lengths in ids])

@@ -125,8 +125,7 @@ class HostSamples:
     header: Sample
     """the newest line of kind "host": what the host is"""
     samples: list[Sample]
-    """the lines of kind "sample", each with the number of the sampler's `start`: counters begin
-    anew with each"""
+    """the lines of kind "sample", each with its sampler's `start`, at which counters begin anew"""
 
     def neighbours(self) -> list[tuple[Sample, Sample]]:
         """Neighbouring samples between which the sampler was not started anew."""

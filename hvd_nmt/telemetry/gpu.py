@@ -1,7 +1,6 @@
 """What every GPU of this host does, through NVML: use, memory, power, energy, throttling.
 
-The whole host is sampled, whatever CUDA_VISIBLE_DEVICES says: a local rank names a GPU only inside
-one process.
+The whole host is sampled, whatever CUDA_VISIBLE_DEVICES says: that is of one process.
 """
 
 import contextlib
@@ -43,8 +42,7 @@ def spinning(sample: Mapping[str, Any]) -> bool | None:
     """Tells a GPU that only waits inside a collective from one that computes, by its sample.
 
     NVML's utilisation is the share of time in which some kernel ran, so one that spins inside an
-    NCCL all-reduce shows 100 %, but draws little power and hardly touches its memory. None: the GPU
-    does not tell enough.
+    NCCL all-reduce shows 100 %, but draws little power and hardly uses its memory. None: unknown.
     """
     used = sample.get("utilisation_percent")
     active = sample.get("memory_activity_percent")

@@ -114,8 +114,7 @@ def scalar_tags(sample: dict[str, Any]) -> dict[str, float]:
     """Flattens a line of kind "sample" for TensorBoard: values by tag.
 
     Tags are such as `gpu/0/power_w`, `nic/eth0/sent_MB_per_s`, `host/memory_used_GB`.
-    `gpu/0/spinning` is 1 or 0. What is unknown has no tag, nor has an interface that never
-    carried a byte.
+    `gpu/0/spinning` is 1 or 0. What is unknown has no tag, nor has an interface never used.
     """
     tags = _numbers("host", sample | {"time_s": None})
     for gpu in sample["gpus"]:

@@ -79,8 +79,7 @@ class Engine:
         """How probable the model finds translations, given as pairs of source and translation.
 
         For each pair the natural logarithm of the probability, summed over the translation's tokens
-        and its end. A text longer than the model reads is cut, with a UserWarning. ConfigError: the
-        backend cannot score.
+        and its end. A text too long is cut: UserWarning. ConfigError: the backend cannot score.
         """
         if not self.models:
             raise ConfigError("Scores of given pairs need the backend tensorflow.")

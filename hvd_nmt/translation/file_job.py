@@ -1,8 +1,7 @@
 """A file translated chunk by chunk, with one line of output for each of input.
 
 The lines go to OUT.part, so that another start counts the whole ones and goes on behind them;
-OUT.part.job says of which job they are. At the end OUT.part becomes OUT; an older OUT stays until
-then.
+OUT.part.job says of which job they are. At the end OUT.part replaces OUT.
 """
 
 import gzip
@@ -73,8 +72,7 @@ def open_output(path: Path | None, job: str = AFRESH) -> Iterator[Output]:
     `path` is a file, plain or .gz, or None for standard output. `job` is what decides the lines:
     those of an equal job are gone on from, but for `AFRESH`, whose input cannot be read again.
 
-    Raises ConfigError if it cannot be written, another process writes it, or OUT.part is of another
-    job.
+    ConfigError: it cannot be written, another process writes it, or OUT.part is of another job.
     """
     if path is None:
         yield Output(sys.stdout.buffer, path)

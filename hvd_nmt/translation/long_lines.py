@@ -1,7 +1,6 @@
 """Lines longer than the model reads: split into parts and joined again, as token ids.
 
-An end of a sentence is a piece that closes with ".", "!", "?" or their like, before a piece that
-begins a word.
+A sentence ends with a piece that closes with ".", "!", "?" or the like, before a new word.
 """
 
 from collections.abc import Iterable, Sequence

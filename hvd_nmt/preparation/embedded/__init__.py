@@ -1,8 +1,7 @@
 """The package's own English-German corpus: sentences of numbers, dates, people, places and things.
 
 The package can train, translate and be tested with it where nothing can be downloaded. An English
-sentence determines its German one, and all English ones are distinct. LICENSE.unicode says of what
-it was made.
+sentence determines its German one, and all English ones are distinct. Its source: LICENSE.unicode.
 """
 
 import lzma
