@@ -18,7 +18,7 @@ PACKAGE = ROOT / "hvd_nmt"
 HISTORY = ROOT / "CHANGELOG.md"  # names files as they were
 DOCUMENTS = sorted(
     path
-    for pattern in ("*.md", "docs/*.md", "launch/*.md", "hostfiles/*.md", "configs/*.yaml")
+    for pattern in ("*.md", "docs/**/*.md", "launch/*.md", "hostfiles/*.md", "configs/*.yaml")
     for path in ROOT.glob(pattern)
 )
 PAGES = [path for path in DOCUMENTS if path.suffix == ".md"]
@@ -96,9 +96,10 @@ def _options_of(name, *words):
 def test_every_option_that_is_named_exists(path, options):
     text = path.read_text(encoding="utf-8")
     for name, rest in re.findall(r"hvd_nmt\.(\w+)((?:[^\n|;#`]|(?<=\\)\n)*)", text):
-        if name in options:
-            words = set(re.findall(r"(?<=\s)--[a-z][\w.-]*\w", rest.split(" < ")[0]))
-            assert words <= options[name], f"{name} {words - options[name]}"
+        own, _, of_run = rest.split(" < ")[0].partition(" train ")
+        for command, said in ((name, own), ("train", of_run)):
+            words = set(re.findall(r"(?<=\s)--[a-z][\w.-]*\w", said))
+            assert words <= options.get(command, words), f"{command} {words - options[command]}"
     if path != HISTORY:
         quoted = " ".join(re.findall(r"`([^`\n]+)`", text))
         words = set(re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", quoted))

@@ -17,8 +17,8 @@ from hvd_nmt.config.exchange import PLAIN, Exchange
 WORTH_SAYING = 0.95
 """advice that leaves more than this share of the step time is not given"""
 ISLANDS_PRICE = (
-    "islands make other updates, which in the run of docs/slow-links.md ended at a validation loss "
-    "of 0.2593 in place of 0.2020"
+    "islands make other updates, which in the run of docs/guide/slow-link.md ended at a validation "
+    "loss of 0.2593 in place of 0.2020"
 )
 _MORE = 4
 """by which number tokens, or steps between exchanges, are multiplied in an advice"""

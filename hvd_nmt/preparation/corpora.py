@@ -1,6 +1,6 @@
 """Corpora and their files: one of the command line, or several of the YAML file of `--corpora`.
 
-The file's form is in docs/guide.md. Paths in it are relative to it.
+The file's form is in docs/guide/corpora.md. Paths in it are relative to it.
 """
 
 import dataclasses

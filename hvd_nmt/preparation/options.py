@@ -31,7 +31,7 @@ class Options:
     """embedded: the package's own English-German corpus; others: a public one to download; each
     with its dev and test parts"""
     corpora: Path | None = None
-    """YAML file that names several corpora instead, see docs/guide.md"""
+    """YAML file that names several corpora instead, see docs/guide/corpora.md"""
     train_source: Path | None = None
     """training text, one sentence per line, UTF-8, plain, .gz, .bz2 or .xz"""
     train_target: Path | None = None

@@ -22,7 +22,7 @@ from hvd_nmt.training.heartbeat import EXCHANGE
 WAY_OF_TWO_HOSTS = 1.6
 """how far the common weights of two hosts move in the long run, hosts' mean progress = 1: of 1.0,
 1.4, 1.6 and 2.0 the last two came within 1 % of the loss of plain training on Multi30k, and 2.0
-spoils the embedded corpus, which wants 1.0: docs/slow-links.md"""
+spoils the embedded corpus, which wants 1.0: docs/guide/slow-link.md"""
 MOMENTUM = 0.5
 """Nesterov's, of the common weights over exchanges: they move 1 / (1 - m) times as far"""
 
