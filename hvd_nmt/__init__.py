@@ -1,39 +1,141 @@
-"""Train a Keras Transformer for machine translation with Horovod, and explain the run."""
+"""Train a Keras Transformer for machine translation with Horovod, and explain the run.
+
+From Python, as in a notebook:
+
+    import hvd_nmt
+
+    data = hvd_nmt.prepare_data(
+        "data/mine", vocabulary_size=1000,
+        train_source="train.en", train_target="train.de",
+        dev_source="dev.en", dev_target="dev.de",
+    )
+    run = hvd_nmt.train_model("runs/mine", data, training={"max_steps": 100})
+    print(run.sentence)
+    model = hvd_nmt.load("runs/mine")
+    print(model.translate(["in January"]))
+    print(model.score([("in January", "im Januar")]))
+    print(hvd_nmt.evaluate_run("runs/mine"))
+
+Runs, models, answers and tables show themselves in a notebook. What cannot work raises a
+hvd_nmt.common.errors.UserError; its text says what to do. A path is a str or a Path.
+"""
 
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hvd_nmt.common.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from hvd_nmt.reporting.questions import RunSummary
     from hvd_nmt.translation.engine import Engine
+    from hvd_nmt.translation.scoring import Comparison
     from hvd_nmt.translation.settings import Settings
+
+__all__ = ["prepare_data", "train_model", "open_run", "load", "evaluate_run"]
 
 # Horovod's Keras support needs Keras 2, and TensorFlow decides between Keras 2 and 3 when it is
 # first imported. Every rank imports this package before TensorFlow, so this is the one safe place.
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+_Path = str | os.PathLike[str]
+
+
+def prepare_data(out: _Path, **options: Any) -> Path:
+    """Makes a data directory of raw text; returns its path. The same call again does nothing.
+
+    Args:
+        out (path): data directory to make.
+        train_source, train_target (path): UTF-8 text, plain, .gz, .bz2 or .xz; line N of one
+            translates line N of the other.
+        dev_source, dev_target, test_source, test_target (path): the same, for scores.
+        dev_size (int, pairs): training pairs to hold out in place of dev files.
+        source_language, target_language (str): by default en and de.
+        vocabulary_size (int, pieces): by default 8,000; max_length (int, tokens): 128.
+        options: all others of `hvd-nmt prepare`, with _ in place of -.
+
+    Raises ConfigError: the options cannot work; DataError: the text cannot be used.
+    """
+    from hvd_nmt.preparation import own_process
+
+    own_process.prepare(out, shows=True, **options)
+    return Path(out)
+
+
+def train_model(
+    run_dir: _Path, data: _Path | None = None, preset: str = "demo", **sections: Any
+) -> "RunSummary":
+    """Trains in this process, on one rank; returns what open_run does. Imports TensorFlow.
+
+    The same call again resumes the run. An interrupt saves a checkpoint and raises Preempted.
+
+    Args:
+        run_dir (path): run directory, made if missing.
+        data (path): data directory; by default the embedded corpus.
+        preset (str): demo (2+2 layers, 128 wide), small, multi30k, base or big.
+        training (dict): max_steps, warmup_steps (steps), tokens_per_step (target tokens) ...
+        model (dict): encoder_layers, decoder_layers, heads, width (units), dropout (0 to 1) ...
+        evaluation, checkpoints (dict): every_steps (steps) ...
+        sections: all others of the configuration, a dict each, as in config.yaml of a run.
+
+    Raises UserError: it cannot train, or was interrupted.
+    """
+    from hvd_nmt.common import signals, tensorflow_import
+    from hvd_nmt.config import Config, command_line
+    from hvd_nmt.config.serialization import from_plain
+
+    if data is not None:
+        sections["data"] = {"directory": os.fspath(data), "corpus": "files"}
+    sections["run_dir"] = os.fspath(run_dir)
+    default = command_line.run_config(Config, "hvd_nmt.train", "", ["--preset", preset])
+    config = from_plain(sections, "train_model", default)
+    tensorflow_import.began_s = time.time()
+    tensorflow_import.import_tensorflow()
+    from hvd_nmt.train import write_report
+    from hvd_nmt.training import run
+
+    with signals.restored():
+        run.train(config, write_report)
+    return open_run(run_dir)
+
+
+def open_run(path: _Path) -> "RunSummary":
+    """Opens the record of a run, finished, going on or killed. Imports no TensorFlow.
+
+    Args:
+        path (path): run directory, or log (nohup.out) of an OpenSeq2Seq run.
+
+    Returns what has
+        intervals: of each logged one step, loss (nats per token), step_s (s), tokens_per_s ...
+        evaluations: of each one step, loss (nats per token), bleu, chrf (0 to 100) ...
+        checkpoints (tuple of Path): prefixes of the checkpoints' files, oldest first
+        sentence (str): what bound the steps; verdict: its numbers
+        answers: the eleven answers of the report; problems: what the record lacks
+
+    Raises RunError: it is neither.
+    """
+    from hvd_nmt.records.read import read_any_run
+    from hvd_nmt.reporting.questions import RunSummary
+
+    return RunSummary(read_any_run(Path(path).absolute()))
 
 
 def load(
-    run: str | os.PathLike[str],
-    checkpoint: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = "best",
-    settings: "Settings | None" = None,
+    run: _Path, checkpoint: _Path | Sequence[_Path] = "best", settings: "Settings | None" = None
 ) -> "Engine":
     """Loads a trained model, to translate and to score. Imports TensorFlow.
 
-        model = hvd_nmt.load("runs/demo")
-        print(model.translate(["A man sees a dog."])[0])
-        print(model.score([("A man sees a dog.", "Ein Mann sieht einen Hund.")])[0])
-
     Args:
-        run: a run directory.
-        checkpoint: best (as the run's evaluation.best_by says), latest (newest), or the prefix of
-            a checkpoint's files; of several the probabilities are averaged, as an ensemble.
-        settings: how to translate; by default as `python -m hvd_nmt.translate` does.
+        run (path): run directory.
+        checkpoint (str or list of str): best (as the run's evaluation.best_by says), latest
+            (newest), or the prefix of a checkpoint's files; several translate as an ensemble.
+        settings (hvd_nmt.translation.settings.Settings): by default those of `hvd-nmt translate`.
+
+    Returns what has
+        translate(list of str) -> list of str, one for each line
+        score(list of (source, translation)) -> list of float, log-probabilities, nats
 
     Raises UserError: run, checkpoint or vocabulary cannot be used, or the settings with them.
     """
@@ -48,18 +150,24 @@ def load(
     return engine.load(Path(run), names, (settings or Settings()).exact())
 
 
-def open_run(path: str | os.PathLike[str]) -> "RunSummary":
-    """Opens the record of a run, finished, going on or killed.
+def evaluate_run(run: _Path, *checkpoints: str, part: str = "dev") -> "Comparison":
+    """Translates a part of a run's data and scores it. Imports TensorFlow.
 
-        run = hvd_nmt.open_run("runs/demo")
-        print(run.sentence)
-        print(max(run.evaluations, key=lambda scores: scores.bleu or 0).step)
+    Args:
+        run (path): run directory.
+        checkpoints (str): as for load, by default best; each is scored, against the first.
+        part (str): dev or test.
 
-    `path` is a run directory, or the log (nohup.out) of an OpenSeq2Seq run; RunError: it is
-    neither. Of what is returned, `intervals` and `evaluations` are metrics, `checkpoints` prefixes,
-    `verdict` says what bound the steps and `sentence` says it in words, `answers` are the eleven.
+    Returns a table of BLEU and chrF2 (0 to 100) and TER (percent); .scores["BLEU"][0].score.
+
+    Raises UserError: the run, its data or a checkpoint cannot be used.
     """
-    from hvd_nmt.records.read import read_any_run
-    from hvd_nmt.reporting.questions import RunSummary
+    from hvd_nmt.common.tensorflow_import import import_tensorflow
+    from hvd_nmt.translation import scoring
+    from hvd_nmt.translation.settings import SearchSettings
 
-    return RunSummary(read_any_run(Path(path).absolute()))
+    import_tensorflow()
+    source, reference = scoring.prepared(Path(run), part)
+    settings = SearchSettings().exact()
+    found = scoring.translated(Path(run), checkpoints or ("best",), source, settings, None)
+    return scoring.compare([*found.values()], [reference])

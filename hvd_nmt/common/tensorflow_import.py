@@ -12,7 +12,8 @@ from collections.abc import Callable
 from hvd_nmt.common.rank_environment import SPARE
 
 _NEEDED = b"needed\n"
-_began_s: float | None = None
+began_s: float | None = None
+"""unix time at which this process, a spare or that of a notebook, became a rank"""
 
 
 def import_tensorflow() -> None:
@@ -34,17 +35,17 @@ def import_tensorflow() -> None:
 
 def wait_as_spare(imports: Callable[[], object]) -> None:
     """Import what takes long, and wait to be needed; a process that is no spare goes on at once."""
-    global _began_s
+    global began_s
     if os.environ.pop(SPARE, None) is None:
         return
     imports()
     if sys.stdin.buffer.readline() != _NEEDED:
         os._exit(0)
-    _began_s = time.time()
+    began_s = time.time()
 
 
 def process_started_s() -> float:
     """Unix time, right to about a second, at which this process began to run, or to be a rank."""
     import psutil
 
-    return _began_s or psutil.Process().create_time()
+    return began_s or psutil.Process().create_time()

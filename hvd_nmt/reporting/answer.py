@@ -1,6 +1,10 @@
-"""What a question is answered with, and its Markdown and HTML; text of any origin stays text."""
+"""What a question is answered with, and its Markdown and HTML; text of any origin stays text.
+
+`_repr_html_` is what a notebook shows.
+"""
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from html import escape
@@ -28,6 +32,20 @@ class Table:
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
+    @classmethod
+    def of(cls, head: tuple[str, ...], rows: Iterable[Sequence[object]]) -> "Table":
+        """One of values: whole numbers get separators, other numbers three digits."""
+        return cls("", head, tuple(tuple(map(_cell, row)) for row in rows))
+
+    def _repr_html_(self) -> str:
+        return html(table(self))
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -39,9 +57,19 @@ class Answer:
     tables: tuple[Table, ...] = ()
     known: bool = True
     """False: the record does not tell; the answer says what is missing and how to get it"""
+    number: int = 0
     question: str = ""
     how: str = ""
     """how it was computed; both from `questions.md`"""
+
+    def parts(self) -> tuple[str, str, str]:
+        """Markdown of the question with its answer, of the tables, and of how it was computed."""
+        head = f"### {self.number}. {plain(self.question)}"
+        words = blocks(head, f"**{sentence(self.answer)}**", listed(self.evidence))
+        return words, blocks(*map(table, self.tables)), f"How it was computed: {sentence(self.how)}"
+
+    def _repr_html_(self) -> str:
+        return html(blocks(*self.parts()))
 
 
 def plain(text: str) -> str:

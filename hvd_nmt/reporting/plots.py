@@ -240,7 +240,8 @@ def draw(
         stream = io.StringIO()
         figure.savefig(stream, format="svg", metadata=_NO_METADATA)
     said = escape(caption)
-    return f"<figure>{_inline(stream.getvalue(), said)}<figcaption>{said}</figcaption></figure>"
+    svg = _inline(stream.getvalue(), said)
+    return f'<figure style="max-width:31rem">{svg}<figcaption>{said}</figcaption></figure>'
 
 
 def _draw_curves(axes: Axes, curves: Sequence[Curve], stacked: bool) -> None:

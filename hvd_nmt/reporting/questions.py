@@ -38,6 +38,11 @@ class RunSummary:
         self._now_s = time.time() if now_s is None else now_s
         self._ended = ended
 
+    def _repr_html_(self) -> str:
+        from hvd_nmt.reporting import render  # which imports this module
+
+        return render.cell(self)
+
     @property
     def checkpoints(self) -> tuple[Path, ...]:
         """Prefixes of the checkpoints in the run directory, oldest first; () for a log."""
@@ -58,9 +63,10 @@ class RunSummary:
         """The eleven questions with their answers, in order."""
         text = resources.files(__package__).joinpath("questions.md").read_text(encoding="utf-8")
         texts = re.findall(r"^## (.*)\n\n(.*)$", text, flags=re.MULTILINE)
+        asked = zip(QUESTIONS, texts, strict=True)
         return tuple(
-            dataclasses.replace(answered(self), question=question, how=how)
-            for answered, (question, how) in zip(QUESTIONS, texts, strict=True)
+            dataclasses.replace(answered(self), number=number, question=question, how=how)
+            for number, (answered, (question, how)) in enumerate(asked, start=1)
         )
 
     @property

@@ -17,7 +17,8 @@ from hvd_nmt.common.version import __version__
 from hvd_nmt.config.serialization import flat
 from hvd_nmt.explain import machines
 from hvd_nmt.records.record import Run
-from hvd_nmt.reporting.answer import Answer, Table, blocks, html, listed, plain, sentence, table
+from hvd_nmt.reporting import plots
+from hvd_nmt.reporting.answer import Table, blocks, html, listed, plain, sentence, table
 from hvd_nmt.reporting.answers_time import state_sentence
 from hvd_nmt.reporting.plots import FIGURES
 from hvd_nmt.reporting.questions import RunSummary
@@ -53,19 +54,19 @@ def rendered(run: Run, now_s: float, ended: bool = False) -> tuple[str, str]:
     made = datetime.datetime.fromtimestamp(now_s, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     head = blocks(f"# Run {plain(run.name)}", f"Made by hvd_nmt {__version__} on {made}.")
     key_numbers, last = _key_numbers(summary), _last(run)
-    answers = list(enumerate(summary.answers, start=1))
     markdown = blocks(
         head, "The figures are in report.html.", key_numbers,
-        *(blocks(*answered(number, answer)) for number, answer in answers), last,
+        *(blocks(*answer.parts()) for answer in summary.answers), last,
     )  # fmt: skip
-    links = (f'<li><a href="#q{number}">{escape(of.question)}</a></li>' for number, of in answers)
+    links = (f'<li><a href="#q{a.number}">{escape(a.question)}</a></li>' for a in summary.answers)
     articles = [
         f"<header>{html(head)}</header>",
         f"<article>{html(key_numbers)}</article>",
         f"<nav><strong>Eleven questions</strong><ol>{''.join(links)}</ol></nav>",
     ]
-    for number, answer in answers:
-        words, tables = map(html, answered(number, answer)[:2])
+    for answer in summary.answers:
+        number = answer.number
+        words, tables = map(html, answer.parts()[:2])
         how = html(sentence(answer.how))
         figures = "".join(draw(summary) for draw in FIGURES.get(number, ()))
         unknown = "" if answer.known else ' class="unknown"'
@@ -79,14 +80,10 @@ def rendered(run: Run, now_s: float, ended: bool = False) -> tuple[str, str]:
     return Template(page).substitute(title=title, body="\n".join(articles)), f"{markdown}\n"
 
 
-def answered(number: int, answer: Answer) -> tuple[str, str, str]:
-    """Markdown of a question with its answer: the words, the tables, and how it was computed."""
-    words = blocks(
-        f"### {number}. {plain(answer.question)}",
-        f"**{sentence(answer.answer)}**",
-        listed(answer.evidence),
-    )
-    return words, blocks(*map(table, answer.tables)), f"How it was computed: {sentence(answer.how)}"
+def cell(summary: RunSummary) -> str:
+    """HTML of what a notebook shows of a run: key numbers, loss and BLEU."""
+    head = html(blocks(f"### Run {plain(summary.record.name)}", _key_numbers(summary)))
+    return f"{head}{plots.loss(summary)}{plots.bleu(summary)}"
 
 
 def _key_numbers(summary: RunSummary) -> str:

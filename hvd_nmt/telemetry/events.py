@@ -7,6 +7,7 @@ is installed, and writes in a thread of its own that reports a full disk to the 
 
 import contextlib
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +28,9 @@ TENSORBOARD_DIR = "tensorboard"
 HYPOTHESES_DIR = "hypotheses"
 """translations of the dev set, dev.STEP.txt"""
 _NOT_FINITE = {"nan", "inf", "-inf"}
+_SECTIONS = {"train": "train/", "eval": "dev/", "text": "dev/"}
+"""kind of a line -> the group of its tags"""
+_RECIPE = {"global_step/sec": "steps_per_s", "Eval_BLEU_Score": "pseudo_bleu"}
 
 
 def read_metrics(run_dir: Path, problems: list[str] | None = None) -> list[dict[str, Any]]:
@@ -37,6 +41,12 @@ def read_metrics(run_dir: Path, problems: list[str] | None = None) -> list[dict[
     """
     path = run_dir / METRICS_FILE
     return [_with_floats(line) for line in jsonl.read(path, problems)] if path.exists() else []
+
+
+def tag(kind: str, name: str) -> str:
+    """The TensorBoard tag of a value: train/loss of train_loss; they are in docs/run-directory.md."""
+    short = re.sub("^(train_|eval_|Loss_Optimization/(global_)?)", "", _RECIPE.get(name, name))
+    return _SECTIONS.get(kind, "") + short
 
 
 def _with_floats(line: dict[str, Any]) -> dict[str, Any]:
@@ -67,7 +77,7 @@ class EventStore(contextlib.AbstractContextManager["EventStore"]):
         """Continues or begins a run directory's files; steps later than `after_step` are forgotten.
 
         TensorBoard files only grow; there a SessionLog START tells readers to drop what they saw
-        from its step on. `show` also gets the step and the values of each call of `scalars`.
+        from its step on. `show` also gets the step and the tagged values of each call of `scalars`.
         """
         self._path, self._show = run_dir / METRICS_FILE, show
         with self._explained():
@@ -86,21 +96,22 @@ class EventStore(contextlib.AbstractContextManager["EventStore"]):
         kind: str = "train",
         more: Mapping[str, Any] | None = None,
     ) -> None:
-        """Writes the values of one step by TensorBoard tag, as one line and as scalars.
+        """Writes the values of one step by name, as one line and as scalars.
 
         `kind` is what they are about, and `more` holds JSON values for the line alone.
         """
-        floats = {tag: float(value) for tag, value in values.items()}
+        floats = {name: float(value) for name, value in values.items()}
         self.record(kind, {"step": int(step), **floats, **(more or {})})
+        tagged = {tag(kind, name): value for name, value in floats.items()}
         with self._explained():
-            self._events.scalars(step, floats, time.time())
-        self._show(step, floats)
+            self._events.scalars(step, tagged, time.time())
+        self._show(step, tagged)
 
-    def text(self, step: int, tag: str, markdown: str) -> None:
+    def text(self, step: int, name: str, markdown: str) -> None:
         """Writes a Markdown text about one step, as a line of kind "text" and for TensorBoard."""
-        self.record("text", {"step": int(step), tag: markdown})
+        self.record("text", {"step": int(step), name: markdown})
         with self._explained():
-            self._events.add(step=int(step), summary=text_pb(tag, markdown))
+            self._events.add(step=int(step), summary=text_pb(tag("text", name), markdown))
 
     def record(self, kind: str, values: Mapping[str, Any]) -> None:
         """Writes JSON values about the run, such as its start, as a line of metrics.jsonl alone."""

@@ -113,7 +113,7 @@ class Sampler:
 def scalar_tags(sample: dict[str, Any]) -> dict[str, float]:
     """Flattens a line of kind "sample" for TensorBoard: values by tag.
 
-    Tags are such as `gpu/0/power_w`, `nic/eth0/sent_MB_per_s`, `host/memory_used_GB`.
+    Tags are such as `gpu/0/power_w`, `network/eth0/sent_MB_per_s`, `host/memory_used_GB`.
     `gpu/0/spinning` is 1 or 0. What is unknown has no tag, nor has an interface never used.
     """
     tags = _numbers("host", sample | {"time_s": None})
@@ -122,7 +122,7 @@ def scalar_tags(sample: dict[str, Any]) -> dict[str, float]:
     for name, nic in sample["nics"].items():
         if nic["sent_bytes_total"] or nic["received_bytes_total"]:
             rates = ("sent_MB_per_s", "received_MB_per_s")
-            tags |= _numbers(f"nic/{name}", {rate: nic[rate] for rate in rates})
+            tags |= _numbers(f"network/{name}", {rate: nic[rate] for rate in rates})
     return tags
 
 

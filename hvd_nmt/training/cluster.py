@@ -2,11 +2,8 @@
 
 import collections
 import hashlib
-import os
 import platform
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -16,10 +13,11 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from hvd_nmt.common.errors import BY_EXIT_CODE, ConfigError, DataError, DivergedError
+from hvd_nmt.common.errors import ConfigError, DataError, DivergedError
 from hvd_nmt.common.version import code_hash
 from hvd_nmt.config import Config, DataConfig, as_plain
 from hvd_nmt.data import corpus
+from hvd_nmt.preparation import own_process
 from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.optimizer import loss_scale, summed_gradients
@@ -37,7 +35,8 @@ def prepared_data(config: DataConfig, rank: Rank) -> corpus.DataDirectory:
     with horovod.raise_on_all_ranks():
         is_there = (config.directory / corpus.MANIFEST).is_file()
         if embedded and rank.is_first_on_host and not is_there:
-            _prepare_embedded(config, speaks=rank.is_first)
+            wanted = {"dataset": "embedded", "vocabulary_size": config.vocabulary_size}
+            own_process.prepare(config.directory, shows=rank.is_first, **wanted)
     with horovod.raise_on_all_ranks():
         data = corpus.load(config.directory, verify=rank.is_first_on_host)
         wanted = {"corpus": "embedded", "seed": 1, "pieces": config.vocabulary_size}
@@ -188,23 +187,3 @@ def require_equal_weights(
             "rank, or a memory failed. The same command goes on from the last checkpoint."
         )
     return int(by_rank[rank.index][1])
-
-
-def _prepare_embedded(config: DataConfig, speaks: bool) -> None:
-    # A process of its own, because SentencePiece and TensorFlow do not mix in one.
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "hvd_nmt.prepare", "--dataset", "embedded",
-            "--out", os.fspath(config.directory), "--vocabulary-size", str(config.vocabulary_size),
-        ],
-        stdout=None if speaks else subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        check=False,
-    )  # fmt: skip
-    if done.returncode:
-        *_, line = ["Preparing it failed.", *done.stderr.strip().splitlines()]
-        raise BY_EXIT_CODE.get(done.returncode, DataError)(
-            f"The embedded corpus for {config.directory}: {line.removeprefix('hvd_nmt.prepare: ')}"
-        )

@@ -40,7 +40,8 @@ def set_up(rank: Rank, wanted: str = "auto", deterministic: bool = False) -> Non
     elif not gpus:
         _require_no_gpu(rank.host)
     if not gpus:
-        tf.config.threading.set_intra_op_parallelism_threads(_threads(rank))
+        with contextlib.suppress(RuntimeError):  # a notebook has computed before, with all cores
+            tf.config.threading.set_intra_op_parallelism_threads(_threads(rank))
         keep_freed_memory()
         return
     # One for several ranks may be a GPU for each: Slurm shows each task its own by this variable.
@@ -51,8 +52,9 @@ def set_up(rank: Rank, wanted: str = "auto", deterministic: bool = False) -> Non
             f"there: start it with {len(gpus)} slot(s)."
         )
     gpu = gpus[rank.local_rank if len(gpus) > 1 else 0]
-    tf.config.set_visible_devices(gpu, "GPU")
-    tf.config.experimental.set_memory_growth(gpu, True)
+    with contextlib.suppress(RuntimeError):
+        tf.config.set_visible_devices(gpu, "GPU")
+        tf.config.experimental.set_memory_growth(gpu, True)
 
 
 def _threads(rank: Rank) -> int:

@@ -1,5 +1,6 @@
 """The story of a run on one rank, from a configuration to its last checkpoint."""
 
+import contextlib
 import dataclasses
 import os
 import time
@@ -63,10 +64,9 @@ def train(config: Config, write_report: WriteReport) -> None:
             tracker = Tracker(config, rank.is_first)
         with tracker:
             directories = run_directory.agree(config.run_dir, rank, log)
-            _set_up_and_fit(config, rank, directories, write_report, log, tracker)
+            with directories.lock or contextlib.nullcontext():  # a notebook lives on
+                _set_up_and_fit(config, rank, directories, write_report, log, tracker)
     horovod.shutdown()
-    if directories.lock is not None:
-        directories.lock.close()
 
 
 def _set_up_and_fit(

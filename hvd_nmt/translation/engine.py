@@ -21,6 +21,7 @@ from hvd_nmt.model.batching import cut
 from hvd_nmt.model.scorer import Scorer
 from hvd_nmt.model.tokenizer import Tokenizers
 from hvd_nmt.model.translator import Translation, Translator
+from hvd_nmt.reporting.answer import Table
 from hvd_nmt.translation import long_lines
 from hvd_nmt.translation.settings import Settings
 
@@ -47,7 +48,7 @@ class Line(NamedTuple):
     """its alignment counts in the tokens of the whole line; -1 is the end of the source"""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Engine:
     """Everything that a translation needs; made by `load`.
 
@@ -63,6 +64,19 @@ class Engine:
     """ids of the pieces that stand in front of a line, such as <2de>"""
     tag: str = ""
     """what goes in front of a line that begins with no tag"""
+    name: str = ""
+    """run directory and checkpoints"""
+
+    def _repr_html_(self) -> str:
+        parameters = [f"{model.count_params():,}" for model in self.models]
+        rows = (
+            ("parameters", ", ".join(parameters)),
+            ("vocabulary, pieces", len(self.tokenizers.target.pieces)),
+            ("longest part of a line, tokens", self.backend.max_length),
+            ("beam size", self.settings.decoding.beam_size),
+            ("computes with", f"{self.settings.backend}, {self.settings.precision}"),
+        )
+        return Table.of(("model", self.name), rows)._repr_html_()
 
     def translate(self, lines: Iterable[str]) -> list[str]:
         """The best translation of each line, in the same order.
@@ -206,7 +220,8 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
     paths = vocabularies(run)
     tokenizers = Tokenizers.of(*paths)
     tags = sentencepiece_model.tags(paths[0].read_bytes())
-    return Engine(backend, tokenizers, settings, models, tags, _tag(settings.to, tags))
+    name = f"{run}: {', '.join(which)}"
+    return Engine(backend, tokenizers, settings, models, tags, _tag(settings.to, tags), name)
 
 
 def _tag(language: str, tags: Mapping[str, int]) -> str:

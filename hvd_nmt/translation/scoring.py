@@ -9,6 +9,7 @@ Source: Koehn 2004 (paired bootstrap). The seed is sacreBLEU's, which SACREBLEU_
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +54,12 @@ class Comparison:
     """number of references of each sentence"""
     seed: int | None
     """seed of the resampling; None: another each time"""
+
+    def __str__(self) -> str:
+        return table(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 def read(path: Path) -> Text:

@@ -1,5 +1,7 @@
 """Text of any origin: nothing of it becomes markup, and code stays code."""
 
+import re
+
 import pytest
 
 from hvd_nmt.reporting import answer
@@ -33,3 +35,13 @@ def test_a_cell_has_no_bars_and_no_code():
     assert "<td>a | `b` | c</td>" in page
     assert "<td>\\|</td>" in page
     assert '<td style="text-align: right;">1.5 s</td>' in page
+
+
+def test_a_notebook_shows_a_table_of_numbers_and_of_words_that_look_like_html():
+    shown = answer.Table.of(("", "n"), [("a <b>", 12345), (None, 0.123456)])._repr_html_()
+    cells = re.findall("<t[dh]([^>]*)>(.*?)</", shown)
+    right = ' style="text-align: right;"'
+    assert cells == [
+        ("", ""), (right, "n"), ("", "a &lt;b&gt;"), (right, "12,345"), ("", "None"),
+        (right, "0.123"),
+    ]  # fmt: skip

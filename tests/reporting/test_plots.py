@@ -1,5 +1,7 @@
 """The figures: well-formed SVG in the page's own colours, or nothing without anything to draw."""
 
+import html
+import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -33,3 +35,11 @@ def test_many_points_become_their_means():
     assert points[0].tolist() == [4.5, 0.5]
     known = plots.averaged([(0.0, None), (0.0, 2.0)] * 250)  # the unknown ones are left out
     assert set(known[:, 1]) == {2.0}
+
+
+def test_a_notebook_shows_runs_and_answers(two_host_run):
+    summary = RunSummary(two_host_run())
+    shown = summary._repr_html_()
+    assert shown.count("<svg") == 2
+    assert summary.sentence in html.unescape(re.sub("<[^>]*>", "", shown))
+    assert "1. How long did the run take?" in summary.answers[0]._repr_html_()

@@ -44,13 +44,13 @@ def test_tensorboard_shows_scalars_and_texts_before_the_store_is_closed(tmp_path
         store.scalars(step, {"train_loss": 1 / step, "overflow": 1e300})
     store.text(3, "sample", "**Ein** Hund")
     logdir = tmp_path / "tensorboard"
-    assert tensorboard_scalars(logdir, "train_loss") == [
+    assert tensorboard_scalars(logdir, "train/loss") == [
         (step, pytest.approx(1 / step, rel=1e-7)) for step in (1, 2, 3)
     ]
-    assert tensorboard_scalars(logdir, "overflow")[0] == (1, math.inf)
+    assert tensorboard_scalars(logdir, "train/overflow")[0] == (1, math.inf)
     reader = PluginEventAccumulator(str(logdir)).Reload()
-    assert reader.PluginTagToContent("text").keys() == {"sample"}
-    assert reader.Tensors("sample")[0].tensor_proto.string_val == [b"**Ein** Hund"]
+    assert reader.PluginTagToContent("text").keys() == {"dev/sample"}
+    assert reader.Tensors("dev/sample")[0].tensor_proto.string_val == [b"**Ein** Hund"]
     assert [line["kind"] for line in read_metrics(tmp_path)] == [*["train"] * 3, "text"]
     store.close()
 
@@ -68,9 +68,9 @@ def test_a_resumed_run_forgets_the_steps_beyond_its_checkpoint(tmp_path):
     lines = [(line["kind"], line.get("step", line.get("ranks"))) for line in read_metrics(tmp_path)]
     assert lines == [("start", 4), ("train", 10), ("train", 20), ("start", 2), ("train", 30)]
     logdir = tmp_path / "tensorboard"
-    assert tensorboard_scalars(logdir, "train_loss") == [(10, 10.0), (20, 20.0), (30, 300.0)]
+    assert tensorboard_scalars(logdir, "train/loss") == [(10, 10.0), (20, 20.0), (30, 300.0)]
     # A tag that the resumed run has not come to again is gone as well.
-    assert tensorboard_scalars(logdir, "eval_loss") == []
+    assert tensorboard_scalars(logdir, "dev/loss") == []
 
 
 def test_a_full_disk_is_told_in_a_sentence(tmp_path):
@@ -92,4 +92,4 @@ with EventStore(pathlib.Path({str(tmp_path)!r})) as store:
 assert "tensorflow" not in sys.modules
 """
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=600)
-    assert tensorboard_scalars(tmp_path / "tensorboard", "train_loss") == [(1, 0.25)]
+    assert tensorboard_scalars(tmp_path / "tensorboard", "train/loss") == [(1, 0.25)]

@@ -125,7 +125,7 @@ def test_every_value_that_is_a_number_has_a_tag_but_those_of_an_idle_interface()
         **{f"gpu/1/{name}": value for name, value in rates.items()},
         "gpu/1/memory_used_GB": 5.0,
         "gpu/1/spinning": 1.0,
-        "nic/eth0/sent_MB_per_s": 200.5,
+        "network/eth0/sent_MB_per_s": 200.5,
         "host/cpu_percent": 3.5,
         "host/memory_used_GB": 2.5,
     }
