@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hvd_nmt.translation.scoring import Comparison
     from hvd_nmt.translation.settings import Settings
 
-__all__ = ["prepare_data", "train_model", "open_run", "load", "evaluate_run"]
+__all__ = ["evaluate_run", "load", "open_run", "prepare_data", "train_model"]
 
 # Horovod's Keras support needs Keras 2, and TensorFlow decides between Keras 2 and 3 when it is
 # first imported. Every rank imports this package before TensorFlow, so this is the one safe place.

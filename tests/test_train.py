@@ -26,7 +26,11 @@ STEP_TAGS = {
     "Loss_Optimization/global_gradient_norm": "train/gradient_norm",
     "global_step/sec": "train/steps_per_s",
 }
-EVAL_TAGS = {"eval_loss": "dev/loss", "Eval_BLEU_Score": "dev/pseudo_bleu", "sacrebleu": "dev/sacrebleu"}
+EVAL_TAGS = {
+    "eval_loss": "dev/loss",
+    "Eval_BLEU_Score": "dev/pseudo_bleu",
+    "sacrebleu": "dev/sacrebleu",
+}
 
 # --- what a run leaves behind ---
 

@@ -44,7 +44,7 @@ def read_metrics(run_dir: Path, problems: list[str] | None = None) -> list[dict[
 
 
 def tag(kind: str, name: str) -> str:
-    """The TensorBoard tag of a value: train/loss of train_loss; they are in docs/run-directory.md."""
+    """The TensorBoard tag of a value, as docs/run-directory.md lists them."""
     short = re.sub("^(train_|eval_|Loss_Optimization/(global_)?)", "", _RECIPE.get(name, name))
     return _SECTIONS.get(kind, "") + short
 
