@@ -16,8 +16,8 @@ From Python, as in a notebook:
     print(model.score([("in January", "im Januar")]))
     print(hvd_nmt.evaluate_run("runs/mine"))
 
-Runs, models, answers and tables show themselves in a notebook. What cannot work raises a
-hvd_nmt.common.errors.UserError; its text says what to do. A path is a str or a Path.
+A notebook shows runs, models, answers and tables. A path is a str or a Path.
+What cannot work raises a hvd_nmt.common.errors.UserError; its text says what to do.
 """
 
 import os
@@ -60,12 +60,11 @@ def prepare_data(out: _Path, **options: Any) -> Path:
     """
     from hvd_nmt.preparation import own_process
 
-    own_process.prepare(out, shows=True, **options)
-    return Path(out)
+    return own_process.prepare(Path(out), shows=True, **options)
 
 
 def train_model(
-    run_dir: _Path, data: _Path | None = None, preset: str = "demo", **sections: Any
+    run_dir: _Path, data: _Path | dict[str, Any] | None = None, preset: str = "demo", **more: Any
 ) -> "RunSummary":
     """Trains in this process, on one rank; returns what open_run does. Imports TensorFlow.
 
@@ -73,12 +72,12 @@ def train_model(
 
     Args:
         run_dir (path): run directory, made if missing.
-        data (path): data directory; by default the embedded corpus.
+        data (path or dict): data directory, or a section as those below; else the embedded corpus.
         preset (str): demo (2+2 layers, 128 wide), small, multi30k, base or big.
         training (dict): max_steps, warmup_steps (steps), tokens_per_step (target tokens) ...
         model (dict): encoder_layers, decoder_layers, heads, width (units), dropout (0 to 1) ...
         evaluation, checkpoints (dict): every_steps (steps) ...
-        sections: all others of the configuration, a dict each, as in config.yaml of a run.
+        more: all other sections of the configuration, a dict each, as in config.yaml of a run.
 
     Raises UserError: it cannot train, or was interrupted.
     """
@@ -87,10 +86,10 @@ def train_model(
     from hvd_nmt.config.serialization import from_plain
 
     if data is not None:
-        sections["data"] = {"directory": os.fspath(data), "corpus": "files"}
-    sections["run_dir"] = os.fspath(run_dir)
+        is_section = isinstance(data, dict)
+        more["data"] = data if is_section else {"directory": os.fspath(data), "corpus": "files"}
     default = command_line.run_config(Config, "hvd_nmt.train", "", ["--preset", preset])
-    config = from_plain(sections, "train_model", default)
+    config = from_plain(more | {"run_dir": os.fspath(run_dir)}, "train_model", default)
     tensorflow_import.began_s = time.time()
     tensorflow_import.import_tensorflow()
     from hvd_nmt.train import write_report
@@ -159,7 +158,6 @@ def evaluate_run(run: _Path, *checkpoints: str, part: str = "dev") -> "Compariso
         part (str): dev or test.
 
     Returns a table of BLEU and chrF2 (0 to 100) and TER (percent); .scores["BLEU"][0].score.
-
     Raises UserError: the run, its data or a checkpoint cannot be used.
     """
     from hvd_nmt.common.tensorflow_import import import_tensorflow
@@ -168,6 +166,6 @@ def evaluate_run(run: _Path, *checkpoints: str, part: str = "dev") -> "Compariso
 
     import_tensorflow()
     source, reference = scoring.prepared(Path(run), part)
-    settings = SearchSettings().exact()
-    found = scoring.translated(Path(run), checkpoints or ("best",), source, settings, None)
-    return scoring.compare([*found.values()], [reference])
+    chosen, settings = checkpoints or ("best",), SearchSettings().exact()
+    systems = scoring.translated(Path(run), chosen, source, settings, keep=None).values()
+    return scoring.compare([*systems], [reference])

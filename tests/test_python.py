@@ -12,7 +12,7 @@ import toy
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.preparation import embedded
 
-EXAMPLE = textwrap.dedent(hvd_nmt.__doc__.partition("notebook:\n\n")[2].partition("\n\nRuns,")[0])
+EXAMPLE = textwrap.dedent(hvd_nmt.__doc__.partition("notebook:\n\n")[2].partition("\n\nA notebook")[0])
 AGAIN = """
 import sys
 done = len(run.intervals), run.state == "finished", run.record.startup_s < 600
@@ -35,7 +35,7 @@ def test_the_example_runs_as_it_stands_and_trains_on(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     *_, last = done.stdout.splitlines()
     assert last == "4 True True 101 True True"
-    assert "BLEU|nrefs:1|bs:1000|" in done.stdout
+    assert "BLEU   nrefs:1|bs:1000|" in done.stdout
     assert "resuming    from runs/mine/model.ckpt-100" in done.stdout
 
 

@@ -146,7 +146,7 @@ def assert_one_sentence(done: subprocess.CompletedProcess[str], code: int, *word
         # What the preparing process says, told once.
         pytest.param(
             3, "--data.corpus embedded --data.directory new --data.vocabulary-size 10",
-            ("10 pieces is too small", "for new:"), marks=pytest.mark.long,
+            ("10 pieces is too small", "Preparing new:"), marks=pytest.mark.long,
         ),
         (4, "--run-dir file/run", ("file/run cannot be written to", "--run-dir")),
         (5, "--ranks 4", ("4 ranks were asked for and 1 were started",)),

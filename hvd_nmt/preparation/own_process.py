@@ -1,20 +1,20 @@
 """`prepare` in a process of its own: SentencePiece and TensorFlow do not mix in one."""
 
-import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from hvd_nmt.common.errors import BY_EXIT_CODE, DataError
 
 
-def prepare(out: str | os.PathLike[str], shows: bool, **options: Any) -> None:
-    """Makes a data directory by the command, with its options, and `shows` what it prints.
+def prepare(out: Path, shows: bool, **options: Any) -> Path:
+    """Makes a data directory, its path, by the command with its options; UserError: as that one.
 
-    UserError: its own, where it fails.
+    `shows`: what the command prints is printed here.
     """
-    command = [sys.executable, "-m", "hvd_nmt.prepare", "--out", os.fspath(out)]
+    command = [sys.executable, "-m", "hvd_nmt.prepare", "--out", str(out)]
     for name, value in options.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
@@ -22,15 +22,17 @@ def prepare(out: str | os.PathLike[str], shows: bool, **options: Any) -> None:
         elif value is not None:
             values = value if isinstance(value, list | tuple) else [value]
             command += [f"--{flag}", *map(str, values)]
-    output, lines = None if shows else subprocess.DEVNULL, [""]
+    said = ""
     with subprocess.Popen(
-        command, stdout=output, stderr=subprocess.PIPE, text=True, errors="replace"
-    ) as process:
+        command, stdout=None if shows else subprocess.DEVNULL, stderr=subprocess.PIPE,
+        text=True, errors="replace",
+    ) as process:  # fmt: skip
         for line in process.stderr or ():
-            print(lines[-1] if shows else "", end="", file=sys.stderr)
-            lines.append(line)
+            said += line
+            if shows and "hvd_nmt.prepare: " not in line:
+                print(line, end="", file=sys.stderr)
     if process.returncode:
-        said = "".join(lines).rpartition("hvd_nmt.prepare: ")[2]
-        sentence = " ".join(re.findall(r"[^\s─│╭╮╰╯]+", said)) or "it failed without a word."
-        raise BY_EXIT_CODE.get(process.returncode, DataError)(f"Preparing {out}: {sentence}")
-    print(lines[-1] if shows else "", end="", file=sys.stderr)
+        words = re.findall(r"[^\s─│╭╮╰╯]+", said.rpartition("hvd_nmt.prepare: ")[2])
+        error = BY_EXIT_CODE.get(process.returncode, DataError)
+        raise error(f"Preparing {out}: {' '.join(words) or 'it failed without a word.'}")
+    return out

@@ -86,7 +86,7 @@ def bleu(summary: "RunSummary") -> str:
     ]
     curve = Curve(learning.series(summary.evaluations, "bleu"), "", "C0o-", band)
     caption = "sacreBLEU of the dev set, with its 95 % interval where measured."
-    return draw(caption, {"sacreBLEU on the dev set": [curve]})
+    return draw(caption, {"sacreBLEU, 0 to 100": [curve]})
 
 
 def outlook(summary: "RunSummary") -> str:
@@ -99,7 +99,8 @@ def outlook(summary: "RunSummary") -> str:
         Curve(fit.points if fitted else (), "measured", "C0o"),
     ]
     caption = "What was measured, and the fitted curve to twice the steps with its 90 % band."
-    return draw(caption, {str(fit.measure): curves}, from_zero=False)
+    unit = "0 to 100" if fit.measure == "BLEU" else "nats per target token"
+    return draw(caption, {f"{fit.measure}, {unit}": curves}, from_zero=False)
 
 
 def gradient_norm(summary: "RunSummary") -> str:
@@ -230,6 +231,7 @@ def draw(
             _draw_curves(axes, curves, stacked)
             axes.set_ylabel(name)
             if from_zero:
+                axes.axhline(0, linewidth=0)  # a part of the range, so that the margin is of it all
                 axes.set_ylim(bottom=0)
             if names := axes.get_legend_handles_labels()[1]:
                 more_in = _LEGEND_ROW_IN * ((len(names) + 1) // 2 - 1)
@@ -257,7 +259,8 @@ def _draw_curves(axes: Axes, curves: Sequence[Curve], stacked: bool) -> None:
         (line,) = axes.plot(x, y, curve.style, label=curve.label)
         if curve.band:
             at, low, high = np.array(curve.band).T
-            axes.fill_between(at, low, high, color=line.get_color(), alpha=0.2)
+            # The edge shows the band of a single point.
+            axes.fill_between(at, low, high, color=line.get_color(), alpha=0.2, linewidth=1)
 
 
 def averaged(points: Points) -> np.ndarray:

@@ -65,14 +65,13 @@ def rendered(run: Run, now_s: float, ended: bool = False) -> tuple[str, str]:
         f"<nav><strong>Eleven questions</strong><ol>{''.join(links)}</ol></nav>",
     ]
     for answer in summary.answers:
-        number = answer.number
         words, tables = map(html, answer.parts()[:2])
         how = html(sentence(answer.how))
-        figures = "".join(draw(summary) for draw in FIGURES.get(number, ()))
+        figures = "".join(draw(summary) for draw in FIGURES.get(answer.number, ()))
         unknown = "" if answer.known else ' class="unknown"'
         articles.append(
-            f'<article id="q{number}"{unknown}>{words}<div class="figures">{figures}</div>{tables}'
-            f"<details><summary>How it was computed</summary>{how}</details></article>"
+            f'<article id="q{answer.number}"{unknown}>{words}<div class="figures">{figures}</div>'
+            f"{tables}<details><summary>How it was computed</summary>{how}</details></article>"
         )
     articles.append(f"<article>{html(last)}{_settings(run)}</article>")
     page = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
