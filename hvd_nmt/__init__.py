@@ -85,9 +85,10 @@ def train_model(
     from hvd_nmt.config import Config, command_line
     from hvd_nmt.config.serialization import from_plain
 
-    if data is not None:
-        is_section = isinstance(data, dict)
-        more["data"] = data if is_section else {"directory": os.fspath(data), "corpus": "files"}
+    if isinstance(data, dict):
+        more["data"] = data
+    elif data is not None:
+        more["data"] = {"directory": os.fspath(data), "corpus": "files"}
     default = command_line.run_config(Config, "hvd_nmt.train", "", ["--preset", preset])
     config = from_plain(more | {"run_dir": os.fspath(run_dir)}, "train_model", default)
     tensorflow_import.began_s = time.time()
@@ -106,9 +107,9 @@ def open_run(path: _Path) -> "RunSummary":
     Args:
         path (path): run directory, or log (nohup.out) of an OpenSeq2Seq run.
 
-    Returns what has
-        intervals: of each logged one step, loss (nats per token), step_s (s), tokens_per_s ...
-        evaluations: of each one step, loss (nats per token), bleu, chrf (0 to 100) ...
+    Returns a run with
+        intervals: each with step, loss (nats per token), step_s (seconds), tokens_per_s ...
+        evaluations: each with step, loss (nats per token), bleu and chrf (0 to 100) ...
         checkpoints (tuple of Path): prefixes of the checkpoints' files, oldest first
         sentence (str): what bound the steps; verdict: its numbers
         answers: the eleven answers of the report; problems: what the record lacks
@@ -132,7 +133,7 @@ def load(
             (newest), or the prefix of a checkpoint's files; several translate as an ensemble.
         settings (hvd_nmt.translation.settings.Settings): by default those of `hvd-nmt translate`.
 
-    Returns what has
+    Returns a model with
         translate(list of str) -> list of str, one for each line
         score(list of (source, translation)) -> list of float, log-probabilities, nats
 

@@ -100,7 +100,7 @@ def main(options: Options) -> None:
     else:
         for name, of in by_corpus.items():
             print("\n".join([f"{name}, {of.sentences:,} sentences", *scoring.rows(of), ""]))
-        print(("all\n" if by_corpus else "") + scoring.table(comparison))
+        print(("all\n" if by_corpus else "") + str(comparison))
 
 
 def _lines(of: Sequence[Text], lines: range) -> list[Text]:

@@ -12,7 +12,7 @@ import toy
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.preparation import embedded
 
-EXAMPLE = textwrap.dedent(hvd_nmt.__doc__.partition("notebook:\n\n")[2].partition("\n\nA notebook")[0])
+EXAMPLE = textwrap.dedent(hvd_nmt.__doc__.partition("notebook:\n\n")[2].partition("\n\nA note")[0])
 AGAIN = """
 import sys
 done = len(run.intervals), run.state == "finished", run.record.startup_s < 600

@@ -4,12 +4,14 @@
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from html import escape
 
 from markdown import Markdown
+
+_NUMBER = re.compile(r"[-+]?\d|(unknown|not encoded)?$")
 
 
 class State(StrEnum):
@@ -26,25 +28,15 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of text; the first column is a name, the others are numbers or words."""
+    """The first column is a name, the others are numbers or words."""
 
     title: str
     head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-    @classmethod
-    def of(cls, head: tuple[str, ...], rows: Iterable[Sequence[object]]) -> "Table":
-        """One of values: whole numbers get separators, other numbers three digits."""
-        return cls("", head, tuple(tuple(map(_cell, row)) for row in rows))
+    rows: Sequence[Sequence[object]]
+    """whole numbers get separators, other numbers three digits"""
 
     def _repr_html_(self) -> str:
         return html(table(self))
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)
@@ -90,18 +82,18 @@ def listed(sentences: tuple[str, ...]) -> str:
 
 def table(content: Table) -> str:
     """Markdown of a table; columns after the first with nothing but numbers are to the right."""
-    columns = zip(content.head[1:], *(row[1:] for row in content.rows), strict=True)
-    rule = ["---:" if all(map(_is_number, cells)) else "---" for _, *cells in columns]
-    head, *lines = (
-        f"| {' | '.join(plain(' '.join(cell.split())) for cell in row)} |"
-        for row in (content.head, *content.rows)
-    )
+    text = [[_cell(value) for value in row] for row in (content.head, *content.rows)]
+    _, *columns = zip(*text, strict=True)
+    rule = ["---:" if all(map(_NUMBER.match, cells[1:])) else "---" for cells in columns]
+    head, *lines = (f"| {' | '.join(map(plain, row))} |" for row in text)
     rows = "\n".join([head, f"|{'|'.join(['---', *rule])}|", *lines])
     return blocks(f"{plain(content.title)}:" if content.title else "", rows)
 
 
-def _is_number(cell: str) -> bool:
-    return cell in ("", "unknown", "not encoded") or bool(re.match(r"[-+]?\d", cell))
+def _cell(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.3g}" if isinstance(value, float) else " ".join(str(value).split())
 
 
 def blocks(*found: str) -> str:

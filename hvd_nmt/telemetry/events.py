@@ -28,8 +28,6 @@ TENSORBOARD_DIR = "tensorboard"
 HYPOTHESES_DIR = "hypotheses"
 """translations of the dev set, dev.STEP.txt"""
 _NOT_FINITE = {"nan", "inf", "-inf"}
-_SECTIONS = {"train": "train/", "eval": "dev/", "text": "dev/"}
-"""kind of a line -> the group of its tags"""
 _RECIPE = {"global_step/sec": "steps_per_s", "Eval_BLEU_Score": "pseudo_bleu"}
 
 
@@ -46,7 +44,7 @@ def read_metrics(run_dir: Path, problems: list[str] | None = None) -> list[dict[
 def tag(kind: str, name: str) -> str:
     """The TensorBoard tag of a value, as docs/run-directory.md lists them."""
     short = re.sub("^(train_|eval_|Loss_Optimization/(global_)?)", "", _RECIPE.get(name, name))
-    return _SECTIONS.get(kind, "") + short
+    return ("train/" if kind == "train" else "dev/") + short
 
 
 def _with_floats(line: dict[str, Any]) -> dict[str, Any]:

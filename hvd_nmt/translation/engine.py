@@ -68,15 +68,13 @@ class Engine:
     """run directory and checkpoints"""
 
     def _repr_html_(self) -> str:
-        parameters = [f"{model.count_params():,}" for model in self.models]
         rows = (
-            ("parameters", ", ".join(parameters)),
+            ("parameters", sum(model.count_params() for model in self.models) or "unknown"),
             ("vocabulary, pieces", len(self.tokenizers.target.pieces)),
-            ("longest part of a line, tokens", self.backend.max_length),
+            ("precision", self.settings.precision),
             ("beam size", self.settings.decoding.beam_size),
-            ("computes with", f"{self.settings.backend}, {self.settings.precision}"),
         )
-        return Table.of(("model", self.name), rows)._repr_html_()
+        return Table("", ("model", self.name), rows)._repr_html_()
 
     def translate(self, lines: Iterable[str]) -> list[str]:
         """The best translation of each line, in the same order.

@@ -56,7 +56,19 @@ class Comparison:
     """seed of the resampling; None: another each time"""
 
     def __str__(self) -> str:
-        return table(self)
+        """One row per system; below it what the numbers mean, and the signatures."""
+        notes = [
+            f"{self.sentences:,} sentences, references of each: {self.references}. "
+            "TER: lower is better; all others: higher.",
+            f"±  half width of the 95 % interval, from {RESAMPLES:,} bootstrap resamples",
+        ]
+        if len(self.systems) > 1:
+            notes.append(
+                f"p  how likely chance alone gives such a difference from {self.systems[0]} "
+                f"(paired bootstrap, {RESAMPLES:,} resamples); * p < {SIGNIFICANT}"
+            )
+        signatures = [f"{name:5}  {text}" for name, text in self.signatures.items()]
+        return "\n".join([*rows(self), "", *notes, "", *signatures])
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
@@ -169,22 +181,6 @@ def compare(systems: Sequence[Text], references: Sequence[Text]) -> Comparison:
         references=len(lines),
         seed=None if seed == "none" else int(seed),
     )
-
-
-def table(comparison: Comparison) -> str:
-    """One row per system; below it what the numbers mean, and the signatures."""
-    notes = [
-        f"{comparison.sentences:,} sentences, references of each: {comparison.references}. "
-        "TER: lower is better; all others: higher.",
-        f"±  half width of the 95 % interval, from {RESAMPLES:,} bootstrap resamples",
-    ]
-    if len(comparison.systems) > 1:
-        notes.append(
-            f"p  how likely chance alone gives such a difference from {comparison.systems[0]} "
-            f"(paired bootstrap, {RESAMPLES:,} resamples); * p < {SIGNIFICANT}"
-        )
-    signatures = [f"{name:5}  {text}" for name, text in comparison.signatures.items()]
-    return "\n".join([*rows(comparison), "", *notes, "", *signatures])
 
 
 def rows(comparison: Comparison) -> list[str]:

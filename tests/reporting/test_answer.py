@@ -38,7 +38,7 @@ def test_a_cell_has_no_bars_and_no_code():
 
 
 def test_a_notebook_shows_a_table_of_numbers_and_of_words_that_look_like_html():
-    shown = answer.Table.of(("", "n"), [("a <b>", 12345), (None, 0.123456)])._repr_html_()
+    shown = answer.Table("", ("", "n"), [("a <b>", 12345), (None, 0.123456)])._repr_html_()
     cells = re.findall("<t[dh]([^>]*)>(.*?)</", shown)
     right = ' style="text-align: right;"'
     assert cells == [
