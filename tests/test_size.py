@@ -16,23 +16,23 @@ ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = 1.03
 """times a budget"""
 LINES = {
-    "hvd_nmt": 1_106,
+    "hvd_nmt": 1_213,
     "hvd_nmt.checkpoints": 1_464,
-    "hvd_nmt.common": 677,
-    "hvd_nmt.config": 924,
+    "hvd_nmt.common": 678,
+    "hvd_nmt.config": 921,
     "hvd_nmt.data": 1_223,
     "hvd_nmt.diagnosis": 1_038,
-    "hvd_nmt.explain": 1_292,
+    "hvd_nmt.explain": 1_285,
     "hvd_nmt.formats": 977,
     "hvd_nmt.launching": 1_494,
     "hvd_nmt.model": 2_023,
-    "hvd_nmt.preparation": 2_190,
+    "hvd_nmt.preparation": 2_228,
     "hvd_nmt.records": 778,
-    "hvd_nmt.reporting": 1_538,
-    "hvd_nmt.telemetry": 797,
-    "hvd_nmt.training": 3_473,
-    "hvd_nmt.translation": 879,
-    "tests": 19_846,
+    "hvd_nmt.reporting": 1_459,
+    "hvd_nmt.telemetry": 806,
+    "hvd_nmt.training": 3_454,
+    "hvd_nmt.translation": 895,
+    "tests": 19_842,
 }
 """of each package, with those within it, blank lines too"""
 MODULES = 151
