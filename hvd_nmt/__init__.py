@@ -20,12 +20,18 @@ A notebook shows runs, models, answers and tables. A path is a str or a Path.
 What cannot work raises a hvd_nmt.common.errors.UserError; its text says what to do.
 """
 
+import importlib.util
 import os
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+if sys.argv[:1] == ["-m"] and not all(map(importlib.util.find_spec, ("numpy", "tyro", "yaml"))):
+    todo = "type `source .venv/bin/activate`, or first `make install`."
+    print(f"hvd_nmt: {sys.executable} lacks the packages of hvd_nmt: {todo}", file=sys.stderr)
+    sys.exit(2)
 from hvd_nmt.common.version import __version__ as __version__
 
 if TYPE_CHECKING:

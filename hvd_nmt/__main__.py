@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hvd_nmt.common.errors import ConfigError, reported
+from hvd_nmt.common.errors import EXIT_CODES, ConfigError, reported
 from hvd_nmt.common.version import __version__
 
 COMMANDS = (
@@ -39,7 +39,7 @@ def _overview() -> str:
         lines.append(f"  {name:9}  {str(ast.get_docstring(ast.parse(code))).splitlines()[0]}")
     return "\n".join([
         "usage: hvd-nmt NAME [options]     (or python -m hvd_nmt NAME [options])", "", *lines, "",
-        "hvd-nmt NAME --help explains a command; exit codes are in hvd_nmt.common.errors.",
+        "hvd-nmt NAME --help shows what a command needs, --help-all everything.", "", EXIT_CODES,
     ])  # fmt: skip
 
 

@@ -6,16 +6,11 @@
     python -m hvd_nmt.average --run runs/x --raw --out runs/x-raw      one, as it was trained
     python -m hvd_nmt.translate --run runs/x-average < in.txt > out.txt
 
-Each weight is the mean over the checkpoints, computed in float64. The output is a new run directory
-with config.yaml, spm.model, the checkpoint (.data, .index, .meta and manifest) and average.json,
-which says what went in. It has no optimizer state: translate from it, do not train on. Every
-checkpoint is verified before it goes in.
-The mean is often the better model where the loss is level; where it still falls fast, the mean lags
-behind the newest.
+Options: --run --last --best --checkpoints --raw --out
 
-In a run with training.ema_decay every checkpoint holds a moving average too, which is what other
-commands take from it. A mean is made of the weights that the optimizer moved, never of those
-averages; --raw gives these weights of a single checkpoint.
+Each weight is the mean over verified checkpoints, in float64. The result translates only.
+The mean is often the better model where the loss is level. With training.ema_decay each checkpoint
+also holds a moving average; the mean, and --raw, are of the weights that the optimizer moved.
 """
 
 import os
@@ -38,18 +33,17 @@ class Options:
     """Which checkpoints, and where their mean goes."""
 
     run: Path
-    """run directory with checkpoints, config.yaml and spm.model"""
+    """run directory; it has checkpoints, config.yaml and spm.model"""
     last: int | None = None
-    """at most how many of the newest; 5 if neither this nor another choice is given"""
+    """newest checkpoints, at most so many (default: 5)"""
     best: int | None = None
-    """at most how many of the best by the run's evaluation.best_by, instead"""
+    """best checkpoints in their place, at most so many; by the run's evaluation.best_by"""
     checkpoints: tuple[str, ...] = ()
-    """names or prefixes of checkpoints, of one run, instead"""
+    """names or prefixes of checkpoints in their place, of one run"""
     raw: bool = False
-    """no mean: the weights of one checkpoint, the newest or that of --checkpoints, without the
-    moving average beside them"""
+    """no mean: one checkpoint without its moving average; the newest, or that of --checkpoints"""
     out: Path | None = None
-    """folder to make, by default that of the run with -average (or -raw) added"""
+    """folder to make (default: RUN-average, or RUN-raw)"""
 
     def __post_init__(self) -> None:
         names = ("last", "best", "checkpoints")

@@ -3,9 +3,11 @@
     python -m hvd_nmt.bench --preset multi30k
     horovodrun -np 2 -H localhost:2 python -m hvd_nmt.bench --preset multi30k
 
-The same steps as in training, on real batches: only real source and target tokens are counted, not
-padding. Right after them, on all ranks at once, what products alone reach, and the model's share
-of that (MFU). Nothing is written.
+Options: --steps
+  --OPTION VALUE                   of data, model or training, see python -m hvd_nmt.train --help
+
+The steps are those of training, on real batches; tokens of padding are not counted. After them all
+ranks measure what products alone reach, and the model's share of that (MFU). Nothing is written.
 """
 
 import dataclasses
@@ -24,7 +26,7 @@ class BenchConfig(Config):
     """What is trained."""
 
     steps: PositiveInt = 40
-    """steps that are measured, after the first few"""
+    """steps that are measured; the first few are not"""
     # What a run has and a measurement has no use for: neither options nor help.
     run_dir: Suppress[Path] = Config.run_dir
     evaluation: Suppress[EvaluationConfig] = dataclasses.field(default_factory=EvaluationConfig)

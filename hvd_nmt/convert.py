@@ -5,19 +5,18 @@
     python -m hvd_nmt.convert --from marian --model opus-mt-en-de --out runs/opus
     python -m hvd_nmt.translate --run runs/imported < in.txt > out.txt
 
-openseq2seq: a checkpoint of NVIDIA OpenSeq2Seq's Transformer. Its sizes are read from its weights,
-but for the number of attention heads (num_heads in the configuration it was trained with; 8 in
-transformer-base): a wrong number makes a model that translates, only worse. Weights and Adam's
-moments are imported in float32, also those of a run in mixed precision, so `hvd_nmt.train --config
-runs/imported/config.yaml` goes on with it, on data that `hvd_nmt.prepare --vocabulary
-runs/imported/spm.model` has encoded. Of another optimizer than Adam only the weights are imported;
-a new run can begin with them (--init-from).
+Options: --out --config --checkpoint --vocabulary --heads --model
+  --from NAME                      openseq2seq or marian (required)
 
-marian: a folder with config.json, model.safetensors, vocab.json, source.spm and target.spm, as
-Hugging Face keeps OPUS-MT models, and target_vocab.json where source and target have embeddings of
-their own. What Hugging Face's MarianMTModel itself does not compute is refused. A new run can begin
-with its weights (`hvd_nmt.train --init-from`), on data prepared with its SentencePiece models of
-source and target.
+openseq2seq: its sizes are read from the weights, except the attention heads (8 in
+transformer-base). A wrong number makes a model that translates worse. Weights and Adam's moments
+are imported in float32. `hvd_nmt.train --config runs/imported/config.yaml` continues, on data of
+`hvd_nmt.prepare --vocabulary runs/imported/spm.model`. Of another optimizer than Adam only the
+weights are imported; a new run can begin with them (--init-from).
+
+marian: a folder as of OPUS-MT at Hugging Face: config.json, model.safetensors, vocab.json,
+source.spm, target.spm, and target_vocab.json for separate embeddings. A new run can begin with the
+weights (--init-from), on data prepared with both SentencePiece models.
 """
 
 import sys
@@ -48,14 +47,13 @@ class Options:
     checkpoint: Path | None = None
     """openseq2seq: prefix of the checkpoint's files, or its .index file"""
     vocabulary: Path | None = None
-    """openseq2seq: the SentencePiece model it was trained with, m_common.model"""
+    """openseq2seq: its SentencePiece model, such as m_common.model"""
     heads: int | None = None
     """openseq2seq: attention heads, num_heads of its configuration"""
     model: Path | None = None
     """marian: folder with the model's files"""
     config: Path | None = None
-    """YAML file with values of training and data, for going on with the model; what it does not
-    name is that of preset base"""
+    """YAML file with values of training and data, to train on; others are those of preset base"""
 
     def __post_init__(self) -> None:
         own = {"openseq2seq": ("checkpoint", "vocabulary", "heads"), "marian": ("model",)}

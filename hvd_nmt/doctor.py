@@ -1,10 +1,13 @@
 """Look at the hosts before a run: what will not work, and how fast it will be.
 
-For example:
-
     python -m hvd_nmt.doctor                                         this machine, one rank
     python -m hvd_nmt.doctor -H v100a:2,v100b:2 --preset base        two hosts, as for horovodrun
     python -m hvd_nmt.doctor --hostfile hostfiles/v100 --config runs/small/config.yaml
+
+Hosts: --hosts --hostfile --timeout-s
+  --no-measure                     only ask the hosts, measure no step
+The planned run:
+  --OPTION VALUE                   the options of train, see python -m hvd_nmt.train --help
 """
 
 import collections
@@ -33,11 +36,11 @@ class DoctorConfig(Config):
     """The run to come, and where it is to run."""
 
     hosts: Annotated[str, tyro.conf.arg(aliases=["-H"])] = ""
-    """hosts and their slots, NAME:SLOTS with commas between; nothing: this machine, one slot"""
+    """hosts and slots (-H), such as a:2,b:2 (default: this machine); it has one slot"""
     hostfile: Path | None = None
-    """file with lines NAME slots=RANKS, in place of -H"""
+    """file with lines NAME slots=RANKS, instead of -H"""
     measure: bool = True
-    """measure between several ranks what a step will take, by some steps on the data"""
+    """measure what a step takes between several ranks, by some steps on the data"""
     timeout_s: PositiveFloat = 20.0
     """seconds that each host has to answer"""
 

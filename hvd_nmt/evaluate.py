@@ -5,10 +5,13 @@
     python -m hvd_nmt.evaluate --run runs/demo --source a.en --reference a.de --hypotheses their.de
     python -m hvd_nmt.evaluate --reference a.de b.de --hypotheses first.de second.de
 
-Where the run's data have several corpora, each one's lines are scored by themselves, too.
-Checkpoints of the run are translated as hvd_nmt.translate does it; hypothesis files are scored as
-they are. Each system is compared with the first one, checkpoints before files. The seed of
-resampling is fixed, so the same command prints the same numbers.
+Model and text: --run --checkpoint --part --source --reference --hypotheses --keep --json --to
+Search: --beam-size --length-penalty --normalization --max-length
+Speed and memory: --backend --precision --batch-tokens
+
+Checkpoints are translated as hvd_nmt.translate does it; hypothesis files are scored as they are.
+The lines of each of several corpora are also scored by themselves. Each system is compared with the
+first one, checkpoints before files. The same command prints the same numbers.
 """
 
 import dataclasses
@@ -33,20 +36,19 @@ class Options:
     """Which systems, on which text."""
 
     run: Path | None = None
-    """run directory with checkpoints, config.yaml and spm.model"""
+    """run directory; it has checkpoints, config.yaml and spm.model"""
     checkpoint: tuple[str, ...] = ()
-    """one or more of: best (by the run's evaluation.best_by), latest (newest), the prefix of a
-    checkpoint's files; by default best"""
+    """best (by evaluation.best_by), latest, or prefixes (default: best)"""
     source: Path | None = None
-    """text to translate, one sentence per line, plain or .gz; by default that of the run's data"""
+    """text to translate, a sentence per line (default: the run's data); plain or .gz"""
     reference: tuple[Path, ...] = ()
-    """right translations of the source, one file or more; by default those of the run's data"""
+    """right translations, one file or more (default: the run's data)"""
     part: Literal["dev", "test"] = "dev"
-    """part of the run's prepared data, for what is not given"""
+    """part of the run's data, unless files are given"""
     hypotheses: tuple[Path, ...] = ()
-    """translations made by others or earlier, scored like those of the checkpoints"""
+    """translations by others, or made earlier; they are scored like those of the checkpoints"""
     keep: Path | None = None
-    """folder for the translations of the checkpoints, each as NAME.txt; by default not kept"""
+    """folder that keeps the checkpoints' translations; each is NAME.txt. By default none is kept"""
     json: bool = False
     """print JSON with all digits instead of the table"""
     settings: OmitArgPrefixes[SearchSettings] = dataclasses.field(default_factory=SearchSettings)

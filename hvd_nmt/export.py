@@ -5,17 +5,17 @@
     python -m hvd_nmt.export --run runs/x --to ctranslate2 --quantization int8 --out x-int8
     python -m hvd_nmt.export --run runs/x --to saved-model --out x-greedy --beam-size 1
 
-saved-model: one TensorFlow graph with everything inside, text in, text and scores out, for
-TensorFlow Serving or any process with tensorflow and tensorflow_text. The search's options
-(--beam-size and the like) are fixed now.
+Model: --run --checkpoint --to --out --quantization --verify-on
+Search, for saved-model: --beam-size --length-penalty --normalization --max-length
 
-ctranslate2: for the engine CTranslate2 (pip install ctranslate2), several times as fast on CPUs and
-free of TensorFlow; it takes and gives subword pieces, so spm.model lies beside the model. The
-search's options are given when it is used. --quantization int8 makes the files a quarter of the
-size and is fast, float16 and bfloat16 half; a few translations change.
+saved-model: one TensorFlow graph, text in, text and scores out, for TensorFlow Serving or any
+process with tensorflow and tensorflow_text. The search's options are fixed now.
 
-The output is complete or not there, and holds a README.txt that says how to use it. With
---verify-on, lines of a file are translated by both models and compared.
+ctranslate2: for the engine CTranslate2 (pip install ctranslate2), several times as fast on CPUs. It
+takes and gives pieces of spm.model. The search's options are given when it is used. int8 makes a
+quarter of the size, float16 and bfloat16 half; a few translations change.
+
+The output is complete or not there; its README.txt shows how to use it.
 """
 
 import dataclasses
@@ -41,18 +41,17 @@ class Options:
     """What to export, to which form, and where."""
 
     run: Path
-    """run directory with checkpoints, config.yaml and spm.model"""
+    """run directory; it has checkpoints, config.yaml and spm.model"""
     to: Literal["saved-model", "ctranslate2"]
-    """the form: TensorFlow with text in and out, or CTranslate2"""
+    """TensorFlow with text in and out, or CTranslate2"""
     out: Path
-    """directory to make; must not be there yet"""
+    """directory to make, which must not be there yet"""
     checkpoint: str = "best"
-    """best: by the run's evaluation.best_by; latest: newest; or the prefix of a checkpoint's
-    files"""
+    """best (by evaluation.best_by), latest, or a prefix"""
     quantization: Quantization = "float32"
-    """how ctranslate2 stores the weights"""
+    """for ctranslate2: int8, float16 or bfloat16; how it stores the weights"""
     verify_on: Path | None = None
-    """text whose first 100 lines both models translate at the end, to compare; plain or .gz"""
+    """text whose first 100 lines both models translate, to compare; plain or .gz"""
     decoding: OmitArgPrefixes[Search] = dataclasses.field(default_factory=Search)
 
     def __post_init__(self) -> None:

@@ -1,26 +1,27 @@
-"""Train unattended: start the ranks on all hosts, and start them again until the run is done.
-
-For example:
+"""Train unattended: start ranks on all hosts, and start them again until the run is done.
 
     python -m hvd_nmt.launch train --preset small                    this machine, a rank per GPU
     python -m hvd_nmt.launch -H v100a:2,v100b:2 train --preset base  two hosts
     python -m hvd_nmt.launch --hostfile hostfiles/v100 --min-ranks 2 train --preset base
     python -m hvd_nmt.launch --dry-run -H v100a:2,v100b:2 -- python -m hvd_nmt.train
 
-The command stands after --; `train` is short for `-- python -m hvd_nmt.train`. Only variables that
-training needs reach the ranks. Before each start all hosts are asked what would go wrong, as
-hvd_nmt.doctor asks; what hinders the first start ends the launcher with code 5.
+Hosts: --hosts --hostfile --num-proc --nic --timeout-s --dry-run
+Restarts: --min-ranks --restarts-per-hour --wait-for-hosts-h
+
+The command, after the options:
+  train                            with its options, see python -m hvd_nmt.train --help
+  -- COMMAND                       such as -- python -m hvd_nmt.train
 
 When the ranks have ended, their exit code decides:
+  0                                the run is done
+  2, 3, 4, 6                       the launcher ends with it: it would come again
+  5, 75, 255, a rank is killed     the ranks start again, from the newest checkpoint
+  1, a defect                      the same, as long as each start makes a new checkpoint
 
-- 0: done. 2, 3, 4 and 6 would come again: the launcher ends with them.
-- 5, 75, 255, and ranks that were killed: they start again, from the newest checkpoint.
-- 1, a defect: likewise, as long as each start makes a new checkpoint.
-
-The pauses between starts grow while none makes a new checkpoint, and after 5 such starts in a row
-the launcher gives up, with the last code. SIGTERM, Ctrl-C and a closed terminal let the ranks save;
-the launcher then ends with 75, and the same command goes on. A second Ctrl-C ends all at once.
-RUN_DIR/launch.jsonl records all of it, and the report tells it.
+Before each start hvd_nmt.doctor's checks run on all hosts. What hinders the first start ends the
+launcher with code 5. After 5 starts in a row without a new checkpoint it gives up, with the last
+code. SIGTERM, Ctrl-C and a closed terminal let the ranks save; the launcher ends with 75, and the
+same command continues. A second Ctrl-C ends all at once. RUN_DIR/launch.jsonl records all of it.
 """
 
 import dataclasses
@@ -32,6 +33,7 @@ from typing import Annotated
 
 import tyro
 
+from hvd_nmt import train
 from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ConfigError, Preempted, outliving_readers, reported
 from hvd_nmt.config import Config, command_line
@@ -40,7 +42,6 @@ from hvd_nmt.diagnosis import checks, hosts, probe
 from hvd_nmt.diagnosis.hosts import Host
 from hvd_nmt.launching import supervision
 from hvd_nmt.launching.preflight import Job
-from hvd_nmt.train import write_report
 
 _TRAIN, _SHORT = "hvd_nmt.train", "train"
 
@@ -50,26 +51,23 @@ class Options:
     """Where the ranks run, and how often they are started again."""
 
     hosts: Annotated[str, tyro.conf.arg(aliases=["-H"])] = ""
-    """hosts and their slots, NAME:SLOTS with commas between; nothing: this machine, a slot for each
-    GPU, or one"""
+    """hosts and slots (-H), such as a:2,b:2 (default: this machine); it has a slot for each GPU"""
     hostfile: Path | None = None
-    """file with lines NAME slots=RANKS, in place of -H"""
+    """file with lines NAME slots=RANKS, instead of -H"""
     num_proc: Annotated[NaturalInt, tyro.conf.arg(aliases=["-np"])] = 0
-    """ranks; 0: as many as there are slots"""
+    """ranks (-np), 0: all that the hosts have room for"""
     nic: str = ""
-    """network card between the hosts, of the same name on each; nothing: the one that leads from
-    each to the others"""
+    """network card between hosts (default: that of the route); it has the same name on each"""
     min_ranks: NaturalInt = 0
-    """hosts that cannot be used are left out while the others have so many slots, and are taken in
-    again by a later start; 0: all ranks, so no host may be missing"""
+    """ranks that are enough where a host fails, 0: all; a later start takes the host in again"""
     restarts_per_hour: NaturalInt = 10
-    """within any hour; the pause before the next one is as long as that takes. 0: no restart"""
+    """restarts within any hour, 0: none; the pause before the next is as long as that takes"""
     wait_for_hosts_h: NaturalFloat = 24.0
-    """hours to wait, at most and each time, for what hinders a restart"""
+    """most hours to wait for what hinders a restart; each time anew"""
     timeout_s: PositiveFloat = 30.0
     """seconds that each host has to answer"""
     dry_run: bool = False
-    """ask the hosts and say what would be started where, without starting it"""
+    """ask the hosts and print what would be started where; start nothing"""
 
     def __post_init__(self) -> None:
         require_limits(self)
@@ -83,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         reported("hvd_nmt.launch") as outcome,
     ):
         own, words = split(sys.argv[1:] if argv is None else argv)
-        if not words and not {"-h", "--help"} & set(own):
+        if not words and not {"-h", "--help", "--help-all"} & set(own):
             raise ConfigError(
                 "No command is given: write it after --, or train, as in python -m hvd_nmt.launch "
                 "-H v100a:2,v100b:2 train --preset base."
@@ -98,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             outcome.exit_code = supervision.supervise(job)
         stopped = outcome.exit_code in (Preempted.exit_code, supervision.INTERRUPTED)
         if job.config is not None and job.config.telemetry.report and not stopped:
-            write_report(job.config.run_dir)
+            train.write_report(job.config.run_dir)
     return outcome.exit_code
 
 
@@ -128,7 +126,7 @@ def config_of(words: Sequence[str]) -> Config | None:
         options = words[2:]
     else:
         return None
-    return command_line.run_config(Config, _TRAIN, "The run to launch.", options)
+    return command_line.run_config(Config, _TRAIN, str(train.__doc__), options)
 
 
 def _job(options: Options, words: Sequence[str]) -> Job:

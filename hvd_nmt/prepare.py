@@ -7,12 +7,15 @@
         --dev-source val.en.gz --dev-target val.de.gz --source-language en --target-language de \\
         --vocabulary-size 8000 --out data/multi30k
 
-Training pairs with an empty side, and pairs longer than --max-length, are left out and counted;
-OUT/removed.tsv.gz holds those that cleaning has removed. Dev and test pairs are all kept, so that
-BLEU stays comparable; an over-long dev sentence is cut for the loss, its text is not. The same
-command again sees that the work is done. OUT appears whole or not at all.
+Text: --out --dataset --corpora --train-source --train-target --dev-source --dev-target --dev-size
+    --test-source --test-target --source-language --target-language --overwrite
+Cleaning: --clean --max-length --too-long --not-utf8 --remove-duplicates --remove-leaks
+Vocabulary: --vocabulary-size --separate-vocabularies --vocabulary --character-coverage --tags
+Noise: --bpe-dropout --noise.typos --noise.upper-case --copies
 
-No TensorFlow in this process (see hvd_nmt.preparation.subwords).
+Pairs with an empty side or longer than --max-length are skipped and counted. OUT/removed.tsv.gz
+holds the pairs that cleaning removed. Dev and test pairs are all kept, so that BLEU stays
+comparable. The same command again sees that the work is done. OUT appears whole or not at all.
 """
 
 import sys

@@ -3,8 +3,10 @@
     python -m hvd_nmt.report runs/demo
     python -m hvd_nmt.report nohup.out
 
-A run is a run directory, finished, still going on or crashed, or the log of an OpenSeq2Seq run.
-report.html needs no network and no script.
+Options: --output
+  RUN                              run directory, or log (nohup.out) of OpenSeq2Seq (required)
+
+A run may be finished, still going on or crashed. report.html needs no network and no script.
 """
 
 import sys
@@ -25,7 +27,7 @@ class Options:
     run: Positional[Path]
     """run directory of hvd_nmt, or log (nohup.out) of OpenSeq2Seq"""
     output: Path | None = None
-    """folder for the report; by default the run directory, or the folder of a log"""
+    """folder for the report (default: that of the run or log)"""
 
 
 @command_line.command("hvd_nmt.report", Options, __doc__)

@@ -1,12 +1,22 @@
 """Train a Transformer on all ranks; the same command again resumes.
 
-For example:
-
-    python -m hvd_nmt.train                                                  one rank
-    horovodrun -np 4 -H v100a:2,v100b:2 python -m hvd_nmt.train              two hosts
-    python -m hvd_nmt.launch -H v100a:2,v100b:2 train --preset base          unattended
-    horovodrun -np 4 -H v100a:2,v100b:2 python -m hvd_nmt.train --preset base --run-dir runs/x
+    python -m hvd_nmt.train                                          the demo, on one rank
+    python -m hvd_nmt.train --preset multi30k --data.directory data/mine --run-dir runs/mine
+    python -m hvd_nmt.launch train --preset small                    a rank for each GPU
+    python -m hvd_nmt.launch -H v100a:2,v100b:2 train --preset base  two hosts, unattended
+    horovodrun -np 4 -H v100a:2,v100b:2 python -m hvd_nmt.train      two hosts
     python -m hvd_nmt.train --init-from runs/x --run-dir runs/y --config mine.yaml
+
+Run: --run-dir --data.directory --data.corpus --training.init-from --training.seed
+Model: --model.encoder-layers --model.decoder-layers --model.width --model.heads
+    --model.feed-forward-width --model.max-length --model.dropout
+Steps and learning rate: --training.max-steps --training.tokens-per-step --training.learning-rate
+    --training.decay --training.warmup-steps --training.cooldown-steps --training.max-hours
+Evaluations: --training.log-every --evaluation.every-steps --evaluation.best-by
+    --evaluation.stop-after --evaluation.stop-when-trained
+Checkpoints: --checkpoints.every-steps --checkpoints.keep --checkpoints.keep-best
+Hardware and network: --ranks --training.device --training.precision --training.micro-batches
+    --training.exchange --training.sync-every
 """
 
 import signal
@@ -24,6 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     tensorflow_import.wait_as_spare(_import)
     with signals.restored(), outliving_readers("hvd_nmt.train"):
+        if not (sys.argv[1:] if argv is None else argv) and command_line.is_first_rank():
+            local = command_line.LOCAL_FILE
+            what = local if local.exists() else "the preset demo (minutes on two CPU cores)"
+            print(f"No option is given: this trains {what}. --help shows the options.")
         return train(argv)
 
 

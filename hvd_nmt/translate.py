@@ -5,21 +5,24 @@
     python -m hvd_nmt.translate --run runs/demo --checkpoint best latest < text.en
     python -m hvd_nmt.translate --run runs/demo --json --n-best 4 < text.en > text.jsonl
 
-A line ends at byte 0x0A only, and an output line holds no other line separator either. Wrong UTF-8
-is read as U+FFFD; a blank line stays an empty line. UTF-16 and, on stdin, compressed input are
-refused. A line with more tokens than the model reads is split, at the end of a sentence or word if
-there is one, and stderr says so. What is typed, or comes slowly through a pipe, is answered line by
-line.
+Model and text: --run --checkpoint --input --output --json --to
+Search: --beam-size --length-penalty --normalization --n-best --max-length --no-repeat-ngram
+    --sample --temperature --top-k --top-p --seed
+Speed and memory: --backend --precision --batch-tokens
 
---output FILE is complete or not there: until the end the lines are in FILE.part. After kill -9, or
-whatever else, the same command counts the lines there and goes on behind them. A pipe cannot be
-read again, so such a job starts afresh.
+A line ends at byte 0x0A only. Wrong UTF-8 is read as U+FFFD, a blank line stays empty, UTF-16 and
+compressed stdin are refused. A line that is too long is split, and stderr reports it. Typed lines
+are answered one by one. Until the end the output is in FILE.part; after a kill the same command
+continues it. A job that reads a pipe starts again.
 
-With --json each line of output is an object: line, its number from 1; text; score, the
-log-probability divided by the length penalty; tokens, the pieces of the run's spm.model; their
-token_scores, log-probabilities; alignment, pairs [i, j]: token i of the source made token j of the
-text, both from 0; n_best, with --n-best above 1, a list of such translations, best first. Scores
-are float32 sums whose order depends on what is translated at once: their fourth decimal may differ.
+With --json each line of output is an object with these fields:
+  line, text                       number of the line, from 1, and its translation
+  score                            log-probability divided by the length penalty
+  tokens, token_scores             pieces of the run's spm.model, and their log-probabilities
+  alignment                        pairs [i, j]: source token i made token j of the text, from 0
+  n_best                           with --n-best above 1: such translations, best first
+
+Scores are sums in float32, in any order: their fourth decimal may differ.
 """
 
 import os

@@ -72,12 +72,12 @@ def test_links_lead_somewhere(path):
 
 @pytest.fixture(scope="module")
 def options():
-    """Command -> its options, by its own --help; "" -> all, with those of launchers and tests."""
+    """Command -> its options, by --help-all; "" -> all, with those of launchers and tests."""
     found = {"": set(FOREIGN_OPTIONS)}
     for path in [*ROOT.glob("launch/*"), ROOT / "Makefile", ROOT / "tests/conftest.py"]:
         found[""] |= set(re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", path.read_text("utf-8")))
     for name in COMMANDS:
-        found[name] = _options_of(name, "--help")
+        found[name] = _options_of(name, "--help-all") | {"--help-all"}
     for own in list(found.values()):
         found[""] |= own | {"--version"}
     return found

@@ -2,10 +2,13 @@
 
 import configparser
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+
+import pytest
 
 import hvd_nmt
 from hvd_nmt import __main__ as front
@@ -42,6 +45,37 @@ def test_the_command_gets_the_other_words_and_gives_the_exit_code(monkeypatch):
     monkeypatch.setattr(translate, "main", lambda argv: calls.append(argv) or 75)
     assert front.main(["translate", "--run", "x", "--help"]) == 75
     assert calls == [["--run", "x", "--help"]]
+
+
+@pytest.mark.parametrize("name", front.COMMANDS)
+def test_a_help_is_a_page_with_examples_and_a_line_for_each_option(name, capsys, monkeypatch):
+    """Its options are those of --help-all; what --help-all explains, it need not."""
+    said = {}
+    for words in ("--help", "--help-all"):
+        monkeypatch.setenv("COLUMNS", "100")
+        with pytest.raises(SystemExit) as stopped:
+            front.main([name, words])
+        assert stopped.value.code == 0
+        said[words] = capsys.readouterr().out
+    lines = said["--help"].splitlines()
+    assert len(lines) <= 60
+    assert [line for line in lines if len(line) > 100] == []
+    assert lines[2].startswith(f"    python -m hvd_nmt.{name}")
+    assert "Exit codes: 0 done" in lines[-2]
+    shown = re.findall(r"^  (--[a-z][\w.-]*)(.*)$", said["--help"], re.MULTILINE)
+    rows = [row for row in shown if row[0] not in ("--preset", "--config")]
+    assert rows
+    for option, rest in rows:
+        assert re.search(rf"{re.escape(option)}\b", said["--help-all"]), option
+        assert re.search(r" {2,}\S", rest), f"{option} has no meaning"
+
+
+def test_a_python_without_the_packages_gets_a_sentence():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-S", "-m", "hvd_nmt.prepare", "--help"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "source .venv/bin/activate" in done.stderr
 
 
 def test_python_dash_m_and_listing_without_heavy_modules():

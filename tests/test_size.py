@@ -39,7 +39,7 @@ MODULES = 151
 WORDS = 13_997
 """of all documents"""
 OPTIONS = 190
-"""of all commands, as --help shows them; those of a run, which three commands have, count once"""
+"""of all commands, as --help-all shows them; those of a run, which three have, count once"""
 
 
 def tracked(*patterns):
@@ -75,7 +75,7 @@ def options(monkeypatch):
     for name in COMMANDS:
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-            importlib.import_module(f"hvd_nmt.{name}").main(["--help"])
+            importlib.import_module(f"hvd_nmt.{name}").main(["--help-all"])
         shown = re.finditer(r"^\W? ?(?:-\w+ \S+, )?(--[a-z][\w.-]*)", said.getvalue(), re.MULTILINE)
         found[name] = {option[1] for option in shown}
     return found

@@ -1,7 +1,6 @@
 """How a command ends: a person's mistake in one sentence, with an exit code for scripts.
 
-0 is done, 1 a defect (with a traceback; horovodrun turns any failure of a rank into it), 130 an
-interruption from the keyboard; the classes have the others.
+A defect has a traceback; horovodrun turns any failure of a rank into exit code 1.
 """
 
 import contextlib
@@ -67,6 +66,9 @@ class Preempted(UserError):
 
 
 BY_EXIT_CODE = {kind.exit_code: kind for kind in UserError.__subclasses__()}
+EXIT_CODES = """\
+Exit codes: 0 done, 1 defect, 2 command line, 3 text or data, 4 run directory, 5 ranks or hosts,
+6 training diverged, 75 stopped and saved, 130 Ctrl-C. docs/exit-codes.md explains them."""
 
 
 def speak_utf8() -> None:

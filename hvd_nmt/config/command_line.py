@@ -15,18 +15,21 @@ import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import docstring_parser
 import tyro
 from tyro import MISSING_NONPROP as MISSING
 
+from hvd_nmt.common import errors
 from hvd_nmt.common.errors import ConfigError, let_first_rank_speak, reported, speak_utf8
 from hvd_nmt.config import Config, load, presets
 from hvd_nmt.config.serialization import nearest
 
 LOCAL_FILE = Path("hvd_nmt.yaml")
 """defaults of a working directory, read when the file is there"""
+_LISTED = re.compile(r"^(\w[^:\n]*:)((?:\s+--[\w.-]+)+)$", re.MULTILINE)
+"""options that a command's docstring lists under a title: `--help` gives each one a line"""
 Options = TypeVar("Options")
 
 
@@ -49,9 +52,9 @@ def run_config(kind: type[Options], name: str, description: str, argv: Sequence[
     for path in [*filter(Path.exists, [LOCAL_FILE]), *given.config]:
         default = load(path, default)
     words = [re.sub("^--init-from(?=$|=)", "--training.init-from", word) for word in words]
-    lines = [f"  --preset {name:9} {line}" for name, (line, _) in table.items()]
-    files = "  --config FILE.yaml  values over the preset; config.yaml of any run is such a file"
-    text = "\n".join([description, "Presets (default: demo):", *lines, "", files])
+    lines = [f"  --preset {name:9}  {line}" for name, (line, _) in table.items()]
+    files = "  --config FILE.yaml  values over the preset, such as config.yaml of any run"
+    text = "\n".join([description, "Presets (default: demo):", *lines, files])
     own = kind(**{field.name: getattr(default, field.name) for field in dataclasses.fields(Config)})
     return options(kind, name, text, words, own)
 
@@ -86,15 +89,25 @@ def command(
 def options(
     kind: type[Options], name: str, description: str, words: Sequence[str], default: Any = MISSING
 ) -> Options:
-    """One frozen dataclass as a command line (tyro); `--help` shows its docstrings.
+    """One frozen dataclass as a command line (tyro), whose help `--help-all` shows.
 
+    `--help` has a line for each option that the description lists (tyro's has several, or no text).
     Of several ranks the first says what the parser has to say, and then others what is theirs.
-    ConfigError: values that cannot work; SystemExit: 0 after `--help`, 2 for an unknown option.
+    ConfigError: values that cannot work; SystemExit: 0 after a help, 2 for an unknown option.
     """
-    if {"-h", "--help"} & set(words):
-        # tyro would make one long line of each paragraph.
-        print(f"{description.strip()}\n\nExit codes are in hvd_nmt.common.errors.\n")
-        _flow_help(kind)
+    if {"-h", "--help", "--help-all"} & set(words):
+        rows, brief = _rows(kind, default), "--help-all" not in words
+        text = _LISTED.sub(
+            lambda listed: "\n".join([listed[1], *(rows[name] for name in listed[2].split())]),
+            description.strip(),
+        )
+        first, *parts = text.split("\n\n")
+        shown = [part for part in parts if not brief or re.search("^  ", part, re.MULTILINE)]
+        more = ["--help-all explains more."] if brief else []
+        print("\n\n".join([first, *shown, "\n".join([*more, errors.EXIT_CODES])]))
+        if brief:
+            raise SystemExit(0)
+        words = ["--help"]
     printed = io.StringIO()
     try:
         with contextlib.redirect_stderr(printed):
@@ -113,15 +126,36 @@ def options(
         raise
 
 
-def _flow_help(kind: type) -> None:
-    """Give tyro each docstring of a field as one line to fill; it keeps breaks before an indent."""
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    for each in kind.__mro__[:-1]:
-        for entry in docstring_parser.parse_from_object(each).params:
-            field = fields.pop(entry.arg_name, None)
-            if field is not None and entry.description:
-                text = " ".join(entry.description.split())
-                field.metadata = MappingProxyType({**field.metadata, "help": text})
-    for hint in typing.get_type_hints(kind).values():
+def _rows(kind: type, default: Any, prefixes: Sequence[str] = ()) -> dict[str, str]:
+    """Option, with all its prefixes, the last ones or none -> its line of `--help`.
+
+    It also gives tyro each docstring of a field as one line to fill.
+    """
+    bases = map(docstring_parser.parse_from_object, reversed(kind.__mro__[:-1]))
+    texts = {each.arg_name: str(each.description) for base in bases for each in base.params}
+    hints, rows = typing.get_type_hints(kind), dict[str, str]()
+    for field in dataclasses.fields(kind):
+        hint, text = hints[field.name], " ".join(texts.get(field.name, "").split())
+        value = getattr(default, field.name, field.default)
+        names = [*prefixes, field.name.replace("_", "-")]
+        field.metadata = MappingProxyType({**field.metadata, "help": text})
         if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            _flow_help(hint)
+            rows |= _rows(hint, value, names)
+            continue
+        meaning = re.split("[;.] ", text)[0]
+        if value is dataclasses.MISSING:
+            meaning += " (required)"
+        elif str(value) not in ("False", "None", "", "()"):
+            meaning += f" (default: {' '.join(value) if isinstance(value, tuple) else value})"
+        for option in (f"--{'.'.join(names[i:])}" for i in range(len(names))):
+            rows[option] = f"  {option + _value(hint, 31 - len(option)):31}  {meaning}"
+    return rows
+
+
+def _value(hint: Any, width: int) -> str:
+    """What follows an option in its line, nothing after a switch; choices where there is room."""
+    choices = typing.get_args(hint)
+    if typing.get_origin(hint) is Literal and len("|".join(choices)) < width:
+        return f" {'|'.join(choices)}"
+    kinds = {bool: "", Path: " PATH", int: " N", float: " X"}
+    return next((kinds[kind] for kind in (hint, *choices) if kind in kinds), " NAME")

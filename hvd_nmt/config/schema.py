@@ -47,19 +47,16 @@ class DataConfig:
     """Where the prepared data are, and what `train` may prepare by itself."""
 
     directory: Path = Path("data/embedded-en-de")
-    """directory written by hvd_nmt.prepare"""
+    """directory made by hvd_nmt.prepare"""
     corpus: Literal["embedded", "files"] = "embedded"
-    """embedded: the package's own corpus, prepared on each host where it is missing; files: data
-    that hvd_nmt.prepare has written"""
+    """the package's, or files of hvd_nmt.prepare; the package's is prepared where it is missing"""
     vocabulary_size: PositiveInt = 4000
     """joint SentencePiece pieces, for preparing the embedded corpus"""
     allow_change: bool = False
-    """resume although these are other data than the checkpoint was trained on; the best models then
-    start anew"""
+    """resume on other data than those of the checkpoint; the best models then start again"""
     stages: Fixed[Stages] = ()
-    """data of several corpora (prepare --corpora), in a file only: how much of each one the steps
-    hold, and until which step, such as [{until: 50000, weights: {clean: 1, crawled: 3}}, {until:
-    end, weights: {clean: 1}}]; empty: the weights of the data, all the time"""
+    """shares of several corpora by step, in a file only, such as [{until: 50000, weights: {clean:
+    1, crawled: 3}}, {until: end, weights: {clean: 1}}]; empty: the weights of the data"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,25 +80,23 @@ class ModelConfig:
     positions: Literal["sinusoidal", "learned", "marian"] = "sinusoidal"
     """position signal; learned needs weights, marian is sinusoidal with Marian's wavelengths"""
     max_length: Size = 128
-    """longest source or target the model reads, subword tokens with eos"""
+    """longest sentence the model reads or writes, tokens"""
     dropout: Share = 0.1
-    """share dropped of embeddings and of each sub-layer's output"""
+    """share dropped of embeddings and sub-layer outputs"""
     attention_dropout: Share = 0.0
     """share dropped of the attention weights"""
     feed_forward_dropout: Share = 0.0
     """share dropped of the hidden units of the feed-forward blocks"""
     norm: Literal["pre", "post"] = "pre"
-    """layer normalisation before each sub-layer and at the end of a stack (pre), or after each
-    sub-layer (post)"""
+    """layer normalisation; pre: before each sub-layer and at a stack's end; post: after each"""
     norm_epsilon: PositiveFloat = 1e-6
     """small number added to the variance in layer normalisation"""
     activation: Literal["relu", "swish", "gelu"] = "relu"
     """activation function of the hidden units of the feed-forward blocks"""
     biases: Literal["feed-forward", "all"] = "feed-forward"
-    """linear maps with a bias: those of the feed-forward blocks, or attention and softmax too"""
+    """linear maps with a bias; feed-forward: in those blocks; all: in attention and softmax, too"""
     start: Literal["bos", "openseq2seq"] = "bos"
-    """tokens before a sentence: bos before the target; or, as OpenSeq2Seq has it, bos before the
-    source, and a zero vector and bos before the target"""
+    """tokens before a sentence; openseq2seq: bos before the source, 0 and bos before the target"""
 
     def __post_init__(self) -> None:
         if self.heads < 1 or self.width % (2 * self.heads):
@@ -121,20 +116,20 @@ class TrainingConfig:
     """Batches, optimizer and schedule."""
 
     max_steps: PositiveInt = 1000
-    """optimizer steps in all; a resumed run goes on to this number"""
+    """optimizer steps in all; a resumed run continues to this number"""
     tokens_per_step: PositiveInt = 4096
-    """target tokens per optimizer step, summed over all ranks"""
+    """target tokens per step, summed over all ranks"""
     learning_rate: PositiveFloat = 2.0
-    """factor of the transformer_policy schedule: rate = factor x width^-0.5 x min((s+1)
-    warmup^-1.5, (s+1)^-0.5); of the other schedules the highest rate, such as 5e-4"""
+    """factor of transformer_policy, or the highest rate. The rate of transformer_policy is factor x
+    width^-0.5 x min((s+1) warmup^-1.5, (s+1)^-0.5); a highest rate is a number such as 5e-4"""
     decay: Decay = "transformer_policy"
-    """how the learning rate falls after warmup_steps. transformer_policy: as one over the root of
-    the step, see learning_rate; inverse_sqrt: the same, from learning_rate itself; constant: not at
-    all; linear, cosine: to 0 at max_steps; warmup_stable_decay: not before cooldown_steps"""
+    """how the rate falls after warm-up; transformer_policy, inverse_sqrt: as one over the root of
+    the step, from the factor or from learning_rate; constant: it stays; linear, cosine: to 0 at
+    max_steps; warmup_stable_decay: only in cooldown_steps"""
     warmup_steps: PositiveInt = 8000
     """steps over which the rate rises"""
     cooldown_steps: NaturalInt = 0
-    """last steps, over which the rate falls to 0 in a straight line; 0: none, as in the recipe"""
+    """last steps, in which the rate falls to 0 in a line; 0: none, as in the recipe"""
     adam_beta1: Share = 0.9
     """decay of Adam's first moment"""
     adam_beta2: Share = 0.997
@@ -142,52 +137,43 @@ class TrainingConfig:
     adam_epsilon: PositiveFloat = 1e-9
     """small number added to the root of Adam's second moment"""
     weight_decay: NaturalFloat = 0.0
-    """decoupled weight decay (AdamW): in each step every matrix loses this share of itself times
-    the learning rate; norms and biases do not. 0: plain Adam"""
+    """AdamW: share of each matrix lost in a step, times the learning rate; 0: plain Adam"""
     label_smoothing: Share = 0.1
     """probability mass spread over all wrong tokens"""
     clip_norm: NaturalFloat = 0.0
-    """scale gradients down to this global norm; 0: never"""
+    """global norm that gradients are scaled down to; 0: never"""
     precision: Precision = "auto"
-    """arithmetic of the forward and backward pass; auto: picked from the hardware"""
+    """arithmetic: auto, float32, bfloat16 or float16; auto: picked from the hardware"""
     device: Literal["auto", "cpu"] = "auto"
-    """auto: the GPUs of a host, and the processor of one that has none; cpu: the processor"""
+    """auto: the GPUs of a host, else its processor; cpu: the processor"""
     deterministic: bool = False
-    """use kernels that give the same bits each time on GPUs, too, which is slower; on processors a
-    run has the same bits anyway"""
+    """use slower kernels that give the same bits each time on GPUs; processors always do"""
     seed: NaturalInt = 1
-    """seed of the initial weights, the order of sentences and dropout"""
+    """seed of weights, order of sentences and dropout"""
     log_every: PositiveInt = 25
     """steps between two logged values"""
     micro_batches: PositiveCount = "auto"
-    """slices in which a rank computes its share of a step, one after another, to need less memory;
-    auto: as many as the fullest GPU asks for, most often 1; 1 without GPUs"""
+    """slices of a rank's batch, to save memory; auto: as many as the fullest GPU asks for, or 1"""
     jit_compile: bool = False
-    """let XLA compile forward and backward pass, a program for each shape of a batch; lengths are
-    then padded to multiples of 8, and rows to at most an eighth more"""
+    """let XLA compile for each shape of a batch; pads lengths to multiples of 8, rows by 1/8"""
     exchange: ExchangeKind = "float32"
-    """what travels between hosts: float32 gradients in each step; float16: the same with half the
-    bytes, summed within each host first; islands: each host trains by itself, and the hosts join
-    their weights every sync_every steps. After 20 steps a run says what each would give"""
+    """between hosts: float32, float16 or islands. float32, float16: gradients in each step, float16
+    half the bytes; islands: hosts train alone and join their weights every sync_every steps"""
     sync_every: PositiveInt = 32
-    """islands: steps from one exchange of weights to the next"""
+    """islands: steps between two exchanges of weights"""
     stuck_after_s: NaturalCount = "auto"
-    """seconds without a sign of life after which a rank is killed, in any section of a run that has
-    ended once, before that 30 minutes; twice as long where it waits for others. auto: learned from
-    the run, 2 to 30 minutes, 30 for a checkpoint; 0: never"""
+    """seconds without a sign of life before a rank is killed, 0: never; twice as many where it
+    waits. auto: 2 to 30 minutes, learned; 30 for a checkpoint and before anything is learned"""
     max_hours: NaturalFloat = 0.0
-    """hours of training, over all starts, after which the run saves, evaluates and ends; 0: no
-    limit"""
+    """hours of training over all starts, 0: no limit. After them the run saves, evaluates, ends"""
     ema_decay: Share = 0.0
-    """decay of a moving average of the weights, such as 0.999; 0: none. Validation, BLEU, the best
+    """decay of a moving average of the weights, such as 0.999, 0: none. Validation, BLEU, the best
     models, and all that loads a checkpoint then take the averaged weights"""
     init_from: str = ""
-    """run directory (its best checkpoint), or the path of a checkpoint, whose weights a new run
-    begins with, at step 0 and with a fresh optimizer; also --init-from. With another vocabulary the
-    pieces that both know keep their rows. Empty: random weights"""
+    """run or checkpoint whose weights a new run begins with; also --init-from. A run gives its
+    best. The optimizer is new; with another vocabulary the pieces that both know keep their rows"""
     freeze: str = ""
-    """weights that stay as they are, separated by commas: encoder, decoder, embedding, or patterns
-    such as encoder/0/* and */attention/*; empty: all are trained"""
+    """weights that stay, between commas: encoder, decoder, embedding, patterns like encoder/0/*"""
 
     def __post_init__(self) -> None:
         if self.exchange == "islands" and self.sync_every == 1:
@@ -225,23 +211,20 @@ class EvaluationConfig:
     every_steps: PositiveInt = 500
     """steps between two evaluations; the last step is always evaluated"""
     sentences: NaturalInt = 500
-    """dev sentences translated for BLEU; 0: all (the loss always uses all)"""
+    """dev sentences translated for BLEU, 0: all; the loss always uses all"""
     beam_size: PositiveInt = 1
     """hypotheses kept while decoding; 1 is greedy and fast"""
     length_penalty: NaturalFloat = 0.6
     """alpha of the length penalty ((5+length)/6)^alpha, by which a score is divided"""
     best_by: Literal["val_loss", "bleu", "chrf"] = "val_loss"
-    """what decides which models are the best: the lowest validation loss, or the highest BLEU or
-    chrF of the dev sentences"""
+    """best models by val_loss, bleu or chrf; the lowest loss or highest score of the dev set"""
     ter: bool = False
-    """compute TER, too: seconds for each evaluation, shared by the ranks, because TER looks for
-    moved words"""
+    """compute TER, too; it takes seconds of each evaluation, because TER looks for moved words"""
     stop_after: NaturalInt = 0
-    """end the run when so many evaluations in a row brought no gain in best_by: BLEU and chrF
-    by more than the half width of their 95 % interval, the loss by 0.01 %; 0: never"""
+    """evaluations without gain that end the run, 0: never. They are counted in a row; a gain in
+    best_by is more than the half width of BLEU's or chrF's 95 % interval, or 0.01 % of the loss"""
     stop_when_trained: bool = False
-    """end the run when an evaluation shows that twice the steps would surely bring less than 0.5
-    BLEU, as the report judges it"""
+    """end the run when twice the steps bring less than 0.5 BLEU; the report's judgement, if sure"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,23 +234,21 @@ class CheckpointConfig:
     every_steps: PositiveInt = 500
     """steps between two checkpoints; the last step is always saved"""
     keep: PositiveInt = 3
-    """number of the newest checkpoints model.ckpt-N that are kept"""
+    """newest checkpoints that are kept, model.ckpt-N"""
     keep_best: PositiveInt = 5
-    """number of the best checkpoints best_models/val_loss=X-step-N (bleu=X and so on with
-    evaluation.best_by) that are kept"""
+    """best checkpoints that are kept, by best_by; such as best_models/val_loss=X-step-N"""
 
 
 @dataclasses.dataclass(frozen=True)
 class TelemetryConfig:
-    """Samples of GPUs, network cards and host beside the training, and the report after it."""
+    """Samples of GPUs, network cards and host while training, and the report after it."""
 
     interval_s: NaturalFloat = 1.0
     """seconds between two samples; 0: no telemetry"""
     report: bool = True
     """write report.html and report.md when the run ends, however it ends"""
     tracker: Literal["none", "mlflow", "wandb"] = "none"
-    """show the run in MLflow or Weights & Biases, too, while it trains; where, their own
-    environment variables say, such as MLFLOW_TRACKING_URI or WANDB_PROJECT"""
+    """show the run in MLflow or Weights & Biases; MLFLOW_TRACKING_URI, WANDB_PROJECT say where"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,9 +256,9 @@ class Config:
     """Everything that decides a run."""
 
     run_dir: Path = Path("runs/demo")
-    """run directory: checkpoints, metrics, telemetry; the same command resumes in it"""
+    """run directory, with all that a run writes; the same command resumes in it"""
     ranks: NaturalInt = 0
-    """number of Horovod ranks this run must have; 0: as many as were started"""
+    """ranks that the run must have, 0: as many as started"""
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)

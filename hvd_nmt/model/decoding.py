@@ -19,35 +19,33 @@ class Decoding:
     """How translations are searched for. Lengths are in tokens, eos included."""
 
     beam_size: int = 4
-    """hypotheses kept per sentence; 1 is greedy and fastest"""
+    """hypotheses kept per sentence, 1: greedy and fastest"""
     normalization: Literal["auto", "gnmt", "marian"] = "auto"
-    """by what log-probabilities are divided: gnmt ((5+length)/6)^alpha; marian length^alpha, and
-    the search ends as Hugging Face's generate() does; auto: marian for a model that was imported
-    from Marian, else gnmt"""
+    """form of the length penalty; gnmt: division by ((5+length)/6)^alpha; marian: by length^alpha,
+    with the end of Hugging Face's generate(). auto: marian for a model imported from Marian, else
+    gnmt"""
     length_penalty: float | None = None
-    """alpha of the normalization; larger gives longer translations, 0 is no penalty; by default 0.6
-    with gnmt and 1 with marian"""
+    """alpha, more gives longer lines (default: 0.6, with marian 1); 0 is no penalty"""
     coverage_penalty: float = 0.0
     """beta, the weight of source tokens that got too little attention; 0: off"""
     n_best: int = 1
-    """translations given for each sentence, best first; at most the beam size"""
+    """translations of each sentence, best first; at most the beam size"""
     min_length: int = 0
     """fewest tokens of a translation; 0: any"""
     max_length: int = 0
-    """most tokens of a translation; 0: those of the source and 50 more"""
+    """most tokens of a translation, 0: 50 above the source"""
     no_repeat_ngram: int = 0
-    """no sequence of this many tokens occurs twice in a translation; 0: off"""
+    """tokens in a row that no translation repeats, 0: off"""
     sample: bool = False
-    """draw the translations at random, as probable as the model finds them, instead of searching
-    for the best; the beam size then means nothing"""
+    """draw translations at random, by their probability; --beam-size is then unused"""
     temperature: float = 1.0
-    """divides the logits before a draw; below 1 the probable becomes more probable"""
+    """divisor of the logits before a draw; below 1 the probable becomes more probable"""
     top_k: int = 0
-    """draw among this many most probable tokens; 0: all"""
+    """draw among so many most probable tokens, 0: all"""
     top_p: float = 1.0
-    """draw among the most probable tokens that hold this share of the probability (nucleus)"""
+    """draw among tokens with this share of probability; they are the most probable (nucleus)"""
     seed: int = 1
-    """seed of the draws; those of a sentence depend on it and on the sentence's number only"""
+    """seed of the draws; a sentence's draws depend on it and on the sentence's number only"""
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():

@@ -56,8 +56,8 @@ class Rules:
     """Which training pairs are removed."""
 
     clean: Literal["auto", "moses", "none"] = "auto"
-    """moses: the rules of clean-corpus-n as well; none: only empty sides and what is asked below;
-    auto: moses for a --dataset, none for other text"""
+    """rules for pairs that are removed; moses: those of clean-corpus-n; none: only empty sides and
+    what other options ask for; auto: moses for a --dataset, none for other text"""
     min_words: NaturalInt = 1
     """moses: fewest words of a side"""
     max_words: PositiveInt = 80
@@ -69,13 +69,13 @@ class Rules:
     max_character_ratio: NaturalFloat = 0.0
     """most characters of one side for each character of the other; 0: any"""
     min_script_share: NaturalFloat = 0.0
-    """least share of a side's letters, 0 to 1, in the script of its language; 0: any"""
+    """least share of letters in the language's script, 0: any; on each side, 0 to 1"""
     remove_copies: bool = False
     """remove pairs whose source and target are the same text"""
     remove_duplicates: bool = False
     """keep only the first of equal pairs"""
     remove_leaks: bool = False
-    """remove training pairs whose source or target is a sentence of dev or test"""
+    """remove training pairs with a sentence of dev or test"""
 
     def __post_init__(self) -> None:
         require_limits(self)

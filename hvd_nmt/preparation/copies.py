@@ -46,19 +46,17 @@ class Noise:
     """How often which noise is in the copies of training pairs."""
 
     upper_case: Share = 0.0
-    """share of the pairs that are written in capitals, on both sides"""
+    """share of the pairs written in capitals, both sides"""
     title_case: Share = 0.0
     """share of the pairs in which each word gets a capital, on both sides"""
     no_punctuation: Share = 0.0
     """share of the pairs that lose their last punctuation mark, on both sides"""
     typos: Share = 0.0
-    """share of the words of a source with a typing error: two letters change places, one is missing
-    or doubled, or is that of the key beside it"""
+    """share of the source words with a typing error; a letter swapped, lost, doubled, another"""
     spaces: Share = 0.0
-    """share of the words of a source that are written as one with the word before, or as two"""
+    """share of the source words written as one with the word before, or as two"""
     emoji: Share = 0.0
-    """share of the pairs that get an emoji or a web address at one end, the same on both sides, so
-    that the model learns to copy it"""
+    """share of the pairs that get an emoji or a web address at one end, the same on both sides"""
 
     def __post_init__(self) -> None:
         require_limits(self, "noise.")
@@ -74,13 +72,11 @@ class Copying:
     """How the copies differ from the text, and how many there are."""
 
     bpe_dropout: Share = 0.0
-    """share of subword merges refused at random in training sentences: 0.1 is usual and makes them
-    a third longer (BPE-dropout, Provilkov et al. 2020); 0: none"""
+    """share of subword merges refused at random, 0: none; 0.1 is usual (Provilkov et al. 2020)"""
     noise: Noise = dataclasses.field(default_factory=Noise)
     """noise in the training sentences"""
     copies: PositiveInt = 8
-    """with --bpe-dropout or --noise: copies of the training sentences, each cut or spelled
-    differently; an epoch of training takes the next one"""
+    """copies of the training sentences, for either; an epoch of training takes the next one"""
     seed: int = 1
     """seed of --bpe-dropout and --noise"""
 

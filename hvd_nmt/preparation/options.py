@@ -28,16 +28,15 @@ class Options:
     out: Path
     """directory to make"""
     dataset: Literal[datasets.NAMES] | None = None  # type: ignore[valid-type]
-    """embedded: the package's own English-German corpus; others: a public one to download; each
-    with its dev and test parts"""
+    """embedded (the package's), wmt16-en-de or multi30k-en-de; each has dev and test parts"""
     corpora: Path | None = None
-    """YAML file that names several corpora instead, see docs/guide/corpora.md"""
+    """YAML file that names several corpora, see docs/guide/corpora.md"""
     train_source: Path | None = None
-    """training text, one sentence per line, UTF-8, plain, .gz, .bz2 or .xz"""
+    """training text, a sentence per line; UTF-8, plain, .gz, .bz2 or .xz"""
     train_target: Path | None = None
     """translation of the training text, line by line"""
     dev_source: Path | None = None
-    """dev text, for the validation loss and BLEU while training"""
+    """dev text, for validation loss and BLEU while training"""
     dev_target: Path | None = None
     """translation of the dev text"""
     test_source: Path | None = None
@@ -45,7 +44,7 @@ class Options:
     test_target: Path | None = None
     """translation of the test text"""
     dev_size: NaturalInt = 0
-    """without dev files: training pairs to hold out instead, evenly spread over the corpus"""
+    """training pairs to hold out as dev part; evenly spread, in place of dev files"""
     source_language: str = "en"
     """name of the source language, used in file names"""
     target_language: str = "de"
@@ -57,14 +56,13 @@ class Options:
     rules: Annotated[Rules, tyro.conf.arg(name="")] = dataclasses.field(default_factory=Rules)
     """which training pairs are removed"""
     not_utf8: Literal["auto", "stop", "skip"] = "auto"
-    """a training pair that is not UTF-8; stop: end with an error; skip: leave it out (dev and test
-    keep it, with U+FFFD); auto: skip in a dataset, stop in your own text"""
+    """what to do with a pair that is not UTF-8; stop: end with an error; skip: remove it (dev and
+    test keep it, with U+FFFD); auto: skip in a dataset, stop in your own text"""
     vocabulary_size: NaturalInt = 0
-    """SentencePiece pieces, joint or of each side, rounded up to a multiple of 8; 0: 8,000 for
-    files, 4,000 for the embedded corpus, 32,768 for wmt16-en-de"""
+    """SentencePiece pieces, 0: 8,000 for files; 4,000 for the embedded corpus, 32,768 for
+    wmt16-en-de. Of both sides or each; a multiple of 8, rounded up"""
     separate_vocabularies: bool = False
-    """learn a vocabulary from the source and another from the target, for languages that share few
-    words, instead of a joint one"""
+    """learn a vocabulary from each side; for languages that share few words"""
     source_vocabulary_size: NaturalInt = 0
     """with --separate-vocabularies: pieces of the source; 0: as many as of the target"""
     learning: Annotated[Learning, tyro.conf.arg(name="")] = dataclasses.field(
@@ -72,21 +70,19 @@ class Options:
     )
     """how SentencePiece learns the pieces"""
     vocabulary: Path | None = None
-    """SentencePiece model to encode with instead of training one, such as spm.model of a run whose
-    weights a new one is to begin with"""
+    """SentencePiece model to encode with, such as spm.model of a run"""
     source_vocabulary: Path | None = None
-    """SentencePiece model of the source, where --vocabulary is only that of the target, such as
-    spm.source.model of a run that has one"""
+    """SentencePiece model of the source, such as spm.source.model; --vocabulary is the target's"""
     vocabulary_sample: NaturalInt = SAMPLE
-    """most training pairs that SentencePiece learns from, evenly spread; 0: all"""
+    """most pairs to learn pieces from, 0: all; evenly spread"""
     max_length: PositiveInt = 128
     """longest training sentence, subword tokens with eos"""
     too_long: Literal["skip", "truncate"] = "skip"
-    """what becomes of a training pair with a longer sentence"""
+    """what to do with a training pair that is longer"""
     copying: Annotated[Copying, tyro.conf.arg(name="")] = dataclasses.field(default_factory=Copying)
     """training sentences that are not the same in each epoch"""
     overwrite: bool = False
-    """replace a directory that was prepared with other settings"""
+    """replace a directory of other settings"""
 
     def __post_init__(self) -> None:
         require_limits(self)

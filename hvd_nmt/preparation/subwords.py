@@ -40,21 +40,18 @@ class Learning:
     """How SentencePiece learns the pieces."""
 
     vocabulary_type: Literal["bpe", "unigram"] = "bpe"
-    """bpe: byte-pair encoding; unigram: a language model of pieces, without BPE-dropout;
-    SentencePiece's model_type"""
+    """bpe: byte-pair encoding; unigram: a language model of pieces, without BPE-dropout"""
     character_coverage: Annotated[
         float, Limit(lambda share: 0.98 <= share <= 1, "give a share from 0.98 to 1")
     ] = 1.0
-    """share of the text, 0.98 to 1, whose characters get pieces; the rarest others are unknown;
+    """share of the text with pieces, 0.98 to 1; its rarest characters are unknown.
     0.9995 is usual for thousands of characters, as in Chinese and Japanese"""
     byte_fallback: bool = False
-    """write characters without a piece as their UTF-8 bytes, which get 256 pieces, so that none is
-    unknown"""
+    """write characters without a piece as UTF-8 bytes, 256 pieces; then none is unknown"""
     user_defined_symbols: tuple[str, ...] = ()
     """texts that are one piece each wherever they stand, such as placeholders"""
     tags: tuple[str, ...] = ()
-    """tags that sources may begin with, such as <2de> and <bt>, one piece each; those of --corpora
-    are known"""
+    """tags that sources may begin with, such as <2de> <bt>; those of --corpora are known"""
 
     def __post_init__(self) -> None:
         require_limits(self)

@@ -18,16 +18,14 @@ class Settings:
     """How to translate."""
 
     to: str = ""
-    """language to translate to, with a model of several: puts its tag, such as <2de>, in front of
-    each line that begins with none"""
+    """language to translate to, if the model knows several; its tag begins a line without one"""
     batch_tokens: int = 4096
-    """source tokens, padding included, translated at once; less needs less memory"""
+    """source tokens translated at once, with padding; less needs less memory"""
     backend: Backend = "tensorflow"
-    """what computes; ctranslate2 is faster and is made from the checkpoint when first asked for"""
+    """ctranslate2 is faster; it is made from the checkpoint on first use"""
     precision: Arithmetic = "auto"
-    """arithmetic; auto: to translate, bfloat16 or float16 on GPUs that are good at it; float32 on
-    processors, and wherever scores are wanted. int8, with --backend ctranslate2 alone, is fastest
-    and a little less exact"""
+    """auto, float32, bfloat16, float16 or int8; auto: 16 bits on GPUs that are good at it, float32
+    on processors and for scores. int8 needs --backend ctranslate2, is a little less exact"""
     decoding: OmitArgPrefixes[Decoding] = dataclasses.field(default_factory=Decoding)
 
     def __post_init__(self) -> None:
@@ -76,16 +74,15 @@ class FileJob:
     """What to translate, and with which model."""
 
     run: Path
-    """run directory with checkpoints, config.yaml and spm.model"""
+    """run directory; it has checkpoints, config.yaml and spm.model"""
     checkpoint: tuple[str, ...] = ("best",)
-    """best: by the run's evaluation.best_by; latest: newest; or the prefix of a checkpoint's files;
-    several translate together, as an ensemble"""
+    """best (by evaluation.best_by), latest, or a prefix; several translate as an ensemble"""
     input: Path | None = None
-    """text, one sentence per line, plain or .gz; by default stdin"""
+    """text, one sentence per line, plain or .gz (default: stdin)"""
     output: Path | None = None
-    """translations, plain or .gz; by default stdout"""
+    """translations, plain or .gz (default: stdout)"""
     json: bool = False
-    """print JSON with scores, tokens and alignments instead of the text alone"""
+    """print JSON with scores, tokens and alignments"""
     settings: OmitArgPrefixes[Settings] = dataclasses.field(default_factory=Settings)
 
     def __post_init__(self) -> None:

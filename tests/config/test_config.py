@@ -230,7 +230,7 @@ def test_any_document_gives_a_configuration_or_a_sentence(text):
 def test_help_lists_every_field_with_its_explanation_and_every_preset(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     with pytest.raises(SystemExit) as stopped:
-        from_command_line("--help")
+        from_command_line("--help-all")
     assert stopped.value.code == 0
     said = capsys.readouterr().out
     flat = " ".join(word for word in said.split() if word not in {"│", "|"})
@@ -240,7 +240,7 @@ def test_help_lists_every_field_with_its_explanation_and_every_preset(capsys, mo
     for name, text in fields.items():
         option = "--" + name.replace("_", "-")
         _, _, after = flat.replace(f"{option}, ", f"{option} ").partition(option + " ")
-        assert after, f"{option} is not in --help"
+        assert after, f"{option} is not in --help-all"
         assert " ".join(text.split()) in after[:400], f"{option} lacks its explanation"
     for name, (line, _) in PRESETS.items():
         assert f"--preset {name} {line}" in flat
