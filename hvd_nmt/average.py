@@ -51,7 +51,7 @@ class Options:
         if len(given) > 1:
             raise ConfigError(f"--{given[0]} and --{given[1]} exclude each other: give one.")
         if self.raw and (self.last or self.best or len(self.checkpoints) > 1):
-            raise ConfigError("--raw takes one checkpoint: name it with --checkpoints, or none.")
+            raise ConfigError("--raw takes one checkpoint: give one --checkpoints, or none.")
         if self.count < 2 and not self.raw:
             raise ConfigError(f"--{given[0]} gives {self.count}: a mean needs 2 or more.")
 
@@ -101,8 +101,8 @@ def _chosen(options: Options) -> "list[Checkpoint]":
     if len(found) < 2:
         keep = "keep-best" if options.best else "keep"
         raise RunError(
-            f"{options.run} holds {count(len(found), 'such checkpoint')}, and a mean needs 2 or "
-            f"more: let the run keep more of them (--checkpoints.{keep}), or name others with "
+            f"{options.run} has {count(len(found), 'such checkpoint')}, but a mean needs 2 or "
+            f"more: keep more in the run with --checkpoints.{keep}, or name others with "
             "--checkpoints."
         )
     return found[: options.count]

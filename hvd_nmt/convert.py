@@ -63,9 +63,9 @@ class Options:
                 if program == self.program and not given:
                     raise ConfigError(f"--from {program} needs --{name}.")
                 if program != self.program and given:
-                    raise ConfigError(f"--{name} belongs to --from {program}: leave it out.")
+                    raise ConfigError(f"--{name} belongs to --from {program}: remove it.")
         if not self.out.name:
-            raise ConfigError("--out is the working directory: give a directory of its own.")
+            raise ConfigError("--out is the working directory: give another directory.")
 
 
 @command_line.command("hvd_nmt.convert", Options, __doc__)
@@ -101,7 +101,7 @@ def _lines(foreign: "ForeignModel", prefix: Path) -> list[str]:
         f"written     {prefix}",
         f"translate   python -m hvd_nmt.translate --run {run} < in.txt > out.txt",
         f"data        python -m hvd_nmt.prepare {prepare_options(run)} --out DATA ...",
-        f"go on       {train}" if foreign.adam else begin,
+        f"continue    {train}" if foreign.adam else begin,
     ]
 
 

@@ -74,7 +74,7 @@ def _measure(run: PlannedRun, found: Sequence[Check]) -> tuple[Check, Prediction
     if failed is not None:
         where = f" of {failed.host}" if failed.host else ""
         why = f"not measured: {failed.name}{where} fails"
-        return Check("all-reduce", "", WARN, why, "mend the failures, then run this again"), None
+        return Check("all-reduce", "", WARN, why, "fix the failures, then run this again"), None
     if sys.stderr.isatty():
         print(f"some steps of {run.ranks} ranks ...", file=sys.stderr, flush=True)
     try:

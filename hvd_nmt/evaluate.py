@@ -60,7 +60,7 @@ class Options:
             if self.run is None and getattr(self, name):
                 raise ConfigError(f"--{name} needs --run, the directory of a run.")
         if self.run is None and not self.reference:
-            raise ConfigError("Hypotheses without --run need --reference, what they should say.")
+            raise ConfigError("Without --run, hypotheses need --reference, the right translation.")
         if self.source is not None and not self.reference:
             raise ConfigError("--source needs --reference, its right translation.")
         for text in (*self.hypotheses, *self.reference, self.source):

@@ -67,7 +67,7 @@ def main(options: Options) -> None:
     if options.verify_on is not None:
         text = (line for line in read_lines(options.verify_on, lenient=True) if line.strip())
         if not (lines := list(islice(text, 100))):
-            raise DataError(f"{options.verify_on} holds no text to compare on.")
+            raise DataError(f"{options.verify_on} has no text: give a file with some lines.")
     tensorflow_import.import_tensorflow()
     from hvd_nmt.checkpoints.find import find
     from hvd_nmt.formats import ctranslate2, saved_model

@@ -139,16 +139,16 @@ def _job(options: Options, words: Sequence[str]) -> Job:
     ranks = options.num_proc or slots
     if ranks > slots:
         raise ConfigError(
-            f"The hosts have {slots:,} slots, and {ranks:,} ranks were asked for: ask for at most "
-            f"{slots:,}, or raise the slots."
+            f"-np is {ranks:,}, but the hosts have {slots:,} slots: give -np {slots:,}, or raise "
+            "the slots."
         )
     if options.min_ranks > ranks:
-        raise ConfigError(f"--min-ranks is {options.min_ranks:,}, above the {ranks:,} ranks.")
+        raise ConfigError(f"--min-ranks is {options.min_ranks:,}: give at most {ranks:,}.")
     config = config_of(words)
     if config is not None and config.ranks and options.min_ranks not in (0, config.ranks):
         raise ConfigError(
-            f"--ranks {config.ranks:,} of the command lets no host be left out: give no "
-            "--min-ranks, or no --ranks."
+            f"--ranks {config.ranks:,} of the command fixes the number of ranks: remove it, or "
+            "remove --min-ranks."
         )
     return Job(
         tuple(words), config, tuple(among), ranks, options.min_ranks or ranks, options.nic,

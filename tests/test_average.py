@@ -41,15 +41,15 @@ def test_the_last_as_many_as_there_are_or_the_best(run, tmp_path, capsys):
     assert f"hvd_nmt.translate --run {target} < in.txt" in said
     assert translated(tmp_path, "--run", str(target)).count("\n") == 4
     assert average.main(["--run", str(target)]) == 4
-    assert f"{target} holds 1 such checkpoint, and a mean needs 2" in capsys.readouterr().err
+    assert f"{target} has 1 such checkpoint, but a mean needs 2" in capsys.readouterr().err
 
     command = ["--run", str(run), "--best", "2", "--out", str(tmp_path / "mean")]
     assert average.main(command) == 0
     assert "best_models/val_loss=" in capsys.readouterr().out
     assert average.main(command) == 2
-    assert f"{tmp_path / 'mean'} is there already" in capsys.readouterr().err
+    assert f"{tmp_path / 'mean'} already exists" in capsys.readouterr().err
     assert average.main(["--run", str(tmp_path / "none")]) == 4
-    assert f"{tmp_path / 'none'} holds no checkpoint" in capsys.readouterr().err
+    assert f"{tmp_path / 'none'} has no checkpoint" in capsys.readouterr().err
 
 
 def test_a_checkpoint_goes_in_once_and_with_itself_translates_as_before(run, tmp_path, capsys):

@@ -18,7 +18,7 @@ MARIAN = ("--from", "marian", "--model", "opus", "--out", "run")
         ((*THEIRS, "--model", "opus"), "--model belongs to --from marian"),
         ((*MARIAN, "--vocabulary", "x"), "--vocabulary belongs to --from openseq2seq"),
         ((*MARIAN[:-1], "."), "working directory"),
-        ((*MARIAN, "--config", "none.yaml"), "none.yaml cannot be read"),
+        ((*MARIAN, "--config", "none.yaml"), "Cannot read the configuration none.yaml"),
     ],
 )
 def test_a_command_line_that_cannot_work(argv, said, capsys, tmp_path, monkeypatch):

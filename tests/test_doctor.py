@@ -88,7 +88,7 @@ def test_a_failed_all_reduce_is_a_failed_check(capsys, cluster, monkeypatch):
     [
         (["-H", "v100a:x"], "write NAME:SLOTS"),
         (["-H", "a:1", "--hostfile", "f"], "not with both"),
-        (["--hostfile", "nowhere"], "host file nowhere cannot be read"),
+        (["--hostfile", "nowhere"], "Cannot read the host file nowhere"),
         (["--timeout-s", "0"], "timeout_s is 0.0: it must be above 0"),
         (["--preset", "bse"], "did you mean 'base'"),
     ],

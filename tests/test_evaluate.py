@@ -122,7 +122,7 @@ FILES = ("--reference", "source", "--hypotheses")
         ((*FILES, "latin"), 3, "latin, line 1: byte 0xe4 at column 2 is not UTF-8"),
         ((*FILES, "theirs", "long"), 3, "source has 30 lines, but long has 31: line i of one must"),
         ((*OURS, "copy", "none"), 4, "No checkpoint none: give best, latest, or"),
-        ((*OURS, "copy", "--keep", "theirs"), 2, "theirs: File exists: mend that, or name anoth"),
+        ((*OURS, "copy", "--keep", "theirs"), 2, "theirs: File exists: fix that, or give anoth"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence(words, code, says, folder, capsys):
@@ -165,11 +165,11 @@ def test_best_is_the_default_and_missing_data_are_said(toy_run, tmp_path, capsys
     assert row["name"] == find(toy_run, "best").name
     assert row["name"].startswith("val_loss=")
     assert evaluate.main(["--run", run, "--part", "test"]) == 3
-    assert "has no text of a test part" in capsys.readouterr().err
+    assert "has no test part: prepare" in capsys.readouterr().err
     values = config.load(toy_run / "config.yaml")
     data = dataclasses.replace(values.data, directory=tmp_path / "gone")
     config.save(dataclasses.replace(values, data=data), tmp_path / "config.yaml")
     assert evaluate.main(["--run", str(tmp_path)]) == 3
     error = capsys.readouterr().err
-    assert "gone on this machine: copy them there, or start this" in error
+    assert "gone on this machine: copy them there, or run this" in error
     assert error.count("\n") == 1

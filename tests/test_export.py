@@ -35,7 +35,7 @@ def test_ctranslate2_is_written_explained_and_compared(tmp_path, capsys):
     assert len(done.stdout.splitlines()) == 1
     assert export.main(words) == 2
     assert capsys.readouterr().err == (
-        f"hvd_nmt.export: {out} is there already: choose another --out, or remove it first.\n"
+        f"hvd_nmt.export: {out} already exists: choose another --out, or remove it first.\n"
     )
 
 
@@ -77,9 +77,9 @@ def test_every_kind_of_piece_goes_all_the_way(toy_commands, tmp_path, capsys):
 def test_mistakes_are_one_sentence_and_an_exit_code(toy_run, tmp_path, capsys):
     words = ["--to", "ctranslate2", "--out", str(tmp_path / "x")]
     for more, code, message in (
-        (["--run", str(tmp_path / "none")], 4, f"{tmp_path / 'none'} holds no che"),
-        (["--run", str(toy_run), "--verify-on", str(tmp_path / "t")], 3, "cannot be read"),
-        (["--run", str(toy_run), "--verify-on", os.devnull], 3, "holds no text to compare on"),
+        (["--run", str(tmp_path / "none")], 4, f"{tmp_path / 'none'} has no che"),
+        (["--run", str(toy_run), "--verify-on", str(tmp_path / "t")], 3, "Cannot read"),
+        (["--run", str(toy_run), "--verify-on", os.devnull], 3, "has no text: give"),
     ):
         assert export.main([*words, *more]) == code
         error = capsys.readouterr().err

@@ -148,8 +148,8 @@ def assert_one_sentence(done: subprocess.CompletedProcess[str], code: int, *word
             3, "--data.corpus embedded --data.directory new --data.vocabulary-size 10",
             ("10 pieces is too small", "Preparing new:"), marks=pytest.mark.long,
         ),
-        (4, "--run-dir file/run", ("file/run cannot be written to", "--run-dir")),
-        (5, "--ranks 4", ("4 ranks were asked for and 1 were started",)),
+        (4, "--run-dir file/run", ("Cannot write the run directory file/run", "--run-dir")),
+        (5, "--ranks 4", ("The number of ranks is 1 instead of 4",)),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence(
@@ -196,11 +196,11 @@ def test_a_run_does_not_go_on_as_another(
 def test_without_an_intact_checkpoint_nothing_begins_anew(train, copy: Path) -> None:
     for path in copy.rglob("*.data-00000-of-00001"):
         os.truncate(path, 1000)
-    assert_one_sentence(train("--training.max-steps", "50"), 4, "start afresh")
+    assert_one_sentence(train("--training.max-steps", "50"), 4, "start again")
     assert len(list(copy.rglob("damaged/*.index"))) == 5  # nothing was deleted
     for folder in list(copy.rglob("damaged")):
         shutil.rmtree(folder)
-    assert_one_sentence(train("--training.max-steps", "50"), 4, "start afresh")
+    assert_one_sentence(train("--training.max-steps", "50"), 4, "start again")
 
 
 def test_finished_run_started_again_says_so(train, copy: Path) -> None:

@@ -136,10 +136,10 @@ def test_mistakes_are_one_sentence_and_an_exit_code(run, pipe, tmp_path):
     for options, code, message, *given in [
         ([], 3, "stdin is compressed: unpack it, or give a file", b"\x1f\x8b\x08\x00 dog"),
         ([], 3, "stdin is UTF-16 and not UTF-8: convert it first", "dog\n".encode("utf-16")),
-        (["--input", str(tmp_path / "none")], 3, f"There is no file {tmp_path / 'none'}."),
+        (["--input", str(tmp_path / "none")], 3, f"There is no file {tmp_path / 'none'}: check"),
         ([*inputs, "--output", str(text)], 2, f"{text} is the input: give the outp"),
-        (["--output", str(tmp_path / "a/b")], 2, f"{tmp_path / 'a/b'} cannot be written: No such"),
-        (["--checkpoint", "latest"], 4, f"{run} holds no checkpoint"),
+        (["--output", str(tmp_path / "a/b")], 2, f"Cannot write {tmp_path / 'a/b'}: No such"),
+        (["--checkpoint", "latest"], 4, f"{run} has no checkpoint"),
         (["--n-best", "2"], 2, "--n-best gives several translations of a line: add --json."),
     ]:
         found, out, err = pipe(*given or [b"dog\n"], *options)
@@ -169,7 +169,7 @@ def test_out_of_memory_names_the_option(pipe, monkeypatch):
     monkeypatch.setattr(copying.CopyModel, "encode", fail)
     code, _, err = pipe(b"dog\n")
     assert code == 2
-    assert "--batch-tokens 4096 with --beam-size 4 needs more memory" in err
+    assert "--batch-tokens 4096 with --beam-size 4 needs too much memory" in err
 
 
 def test_empty_translations_are_counted(pipe, monkeypatch):
@@ -257,7 +257,7 @@ def counted(self, lines, first, *more):
 engine.Engine.search = counted
 """)
     assert resumed.returncode == 0
-    assert resumed.stderr == f"{part} has 14 lines: going on behind them.\n"
+    assert resumed.stderr == f"{part} has 14 lines: continuing after them.\n"
     done = [list(map(int, line.split())) for line in resumed.stdout.splitlines()]
     assert done[0][0] == 15  # two chunks were known to be whole
     assert sum(count for _, count in done) == len(lines) - 14

@@ -43,7 +43,7 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
             if not same_pieces or other_size(manifest, model):
                 raise RunError(
                     f"{checkpoint.prefix} is of another model or vocabulary than {last.prefix}: "
-                    "they have no mean."
+                    "average checkpoints of equal models."
                 )
         assign(model, mean([checkpoint.prefix for checkpoint in chosen]))
         with replacing(output) as draft:

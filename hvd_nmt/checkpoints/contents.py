@@ -148,7 +148,7 @@ def read(prefix: Path) -> Anatomy:
     """Take a checkpoint apart; raises RunError if there is none, or its index is damaged."""
     data = sorted(prefix.parent.glob(f"{prefix.name}.data-*"))
     if not data:
-        raise RunError(f"{prefix}.data-* is missing: without it {prefix.name} holds no values.")
+        raise RunError(f"{prefix}.data-* is missing: copy it back, it has all values.")
     try:
         manifest = read_manifest(names.manifest_file(prefix))
     except RunError:
@@ -195,7 +195,7 @@ def reader(prefix: Path) -> Any:
     except (tf.errors.OpError, ValueError) as error:
         reason = str(getattr(error, "message", error)).splitlines()[0]
         raise RunError(
-            f"{prefix}.index is no index of a TensorFlow checkpoint, or damaged ({reason})."
+            f"{prefix}.index is damaged, or not of a TensorFlow checkpoint ({reason})."
         ) from None
 
 

@@ -72,8 +72,8 @@ def newest_intact(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoi
             say(f"{error} It was moved to {prefix.parent / DAMAGED_DIR}; trying the one before.")
         except RunError as error:
             raise RunError(
-                f"{error} It was left where it is: start the same command again once that is "
-                f"mended, or move {prefix}.* away to go on from the checkpoint before it."
+                f"{error} Fix the cause and run the same command again, or move {prefix}.* away "
+                "to resume from the checkpoint before it."
             ) from error
     return None
 
@@ -91,17 +91,15 @@ def verify(checkpoint: Checkpoint) -> None:
     RunError if one cannot be read this time.
     """
     if names.step_of(checkpoint.prefix) not in (None, checkpoint.step):
-        raise DamagedError(f"{checkpoint.prefix} is the checkpoint of step {checkpoint.step}.")
+        raise DamagedError(f"{checkpoint.prefix} is of step {checkpoint.step}, not of its name.")
     for suffix, wanted in checkpoint.manifest.files.items():
         path = names.file(checkpoint.prefix, suffix)
         try:
             damaged = dataclasses.asdict(fingerprint(path)) != wanted
         except OSError as error:
-            raise kind_of(error)(f"{path} cannot be read ({error.strerror}).") from error
+            raise kind_of(error)(f"Cannot read {path} ({error.strerror}).") from error
         if damaged:
-            raise DamagedError(
-                f"{path} has changed since it was written: the checkpoint is damaged."
-            )
+            raise DamagedError(f"{path} has changed since it was written: it is damaged.")
     read_fully(checkpoint.prefix)
 
 
@@ -136,13 +134,13 @@ def find(run_dir: Path, which: str) -> Path:
         best, newest = best_first(run_dir), newest_first(run_dir)
         found = (best if which == "best" else newest) or newest or best
         if not found:
-            raise RunError(f"{run_dir} holds no checkpoint: is it a run directory of train?")
+            raise RunError(f"{run_dir} has no checkpoint: give the directory of a training run.")
         return found[0].prefix
     name = names.without_suffix(which)
     for prefix in (Path(name), run_dir / name, run_dir / BEST_DIR / name):
         if names.file(prefix, ".index").exists():
             return prefix
-    raise RunError(f"No checkpoint {which}: give best, latest, or the path of its .index file.")
+    raise RunError(f"No checkpoint {which}: give best, latest, or the path of an .index file.")
 
 
 def _put_aside(prefix: Path) -> None:

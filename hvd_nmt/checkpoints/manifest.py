@@ -122,7 +122,7 @@ def read_manifest(path: Path) -> Manifest:
     except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise kind_of(error)(
-            f"{path}, the manifest of a checkpoint, cannot be read ({reason})."
+            f"Cannot read {path}, the manifest of a checkpoint ({reason})."
         ) from error
 
     try:
@@ -136,7 +136,7 @@ def read_manifest(path: Path) -> Manifest:
         from_plain(known["model"], "its model", ModelConfig(), "model.")
         return Manifest(**known)
     except (ValueError, TypeError, KeyError) as error:
-        raise RunError(f"{path} is no manifest of this version ({error}).") from None
+        raise RunError(f"{path} is not a manifest of this version ({error}).") from None
 
 
 def _has_type(value: Any, hint: Any) -> bool:

@@ -108,12 +108,9 @@ def frozen(paths: Sequence[str], patterns: str) -> set[str]:
         if not named:
             kinds = dict.fromkeys(re.sub(r"/\d+/", "/*/", path) for path in paths)
             raise ConfigError(
-                f"training.freeze: no weight is called {pattern!r}; the weights are "
-                f"{', '.join(kinds)}."
+                f"training.freeze {pattern!r} matches no weight: use one of {', '.join(kinds)}."
             )
         found |= named
     if len(found) == len(paths):
-        raise ConfigError(
-            f"training.freeze {patterns!r} leaves no weight to train: name fewer of them."
-        )
+        raise ConfigError(f"training.freeze {patterns!r} freezes every weight: name fewer of them.")
     return found

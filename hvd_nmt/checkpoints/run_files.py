@@ -45,11 +45,11 @@ def load_config(run_dir: Path) -> Config:
     """The configuration of a run; RunError: it is no run directory, or its file is damaged."""
     path = run_dir / CONFIG
     if not path.exists():
-        raise RunError(f"{run_dir} is no run directory: it has no {CONFIG}.")
+        raise RunError(f"{run_dir} has no {CONFIG}: give the directory of a training run.")
     try:
         return configuration.load(path)
     except ConfigError as error:
-        raise RunError(f"The settings of {run_dir} are damaged. {error}") from None
+        raise RunError(f"{error} Correct this file, or restore it from a copy.") from None
 
 
 def write_record(path: Path, content: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ def decoding_of(run_dir: Path, decoding: Decoding) -> Decoding:
         record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         return dataclasses.replace(decoding, normalization=record.get(NORMALIZATION, "gnmt"))
     except (OSError, ValueError, AttributeError) as error:
-        raise RunError(f"{path} cannot be read: {error}.") from None
+        raise RunError(f"Cannot read {path}: {error}.") from None
 
 
 def vocabularies(run_dir: Path) -> tuple[Path, Path]:
@@ -102,13 +102,13 @@ def data_of_run(run_dir: Path, config: Config) -> tuple[Path, corpus.Manifest]:
         manifest = corpus.read_manifest(directory)
     except DataError:
         raise DataError(
-            f"The training data are not in {directory} on this machine: copy them there, or start "
-            "this where the run was started."
+            f"The training data are not in {directory} on this machine: copy them there, or run "
+            "this command where the training was started."
         ) from None
     hashes = vocabulary_hashes(run_dir)
     if hashes[0] and hashes != (manifest.vocabulary_hash, manifest.source_vocabulary_hash):
         raise DataError(
-            f"The data in {directory} have another vocabulary than this run, so they are not the "
-            "data it was trained on."
+            f"The data in {directory} have another vocabulary than this run: put the data of the "
+            "run there."
         )
     return directory, manifest

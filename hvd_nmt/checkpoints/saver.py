@@ -173,8 +173,8 @@ def _explained(prefix: Path) -> Iterator[None]:
     except (OSError, tf.errors.OpError) as error:
         reason = system_error(error) or "TensorFlow's writer failed"
         raise RunError(
-            f"The checkpoint {prefix} cannot be written ({reason}); earlier ones are intact: make "
-            "room or mend what failed, then start the same command again."
+            f"Cannot write the checkpoint {prefix} ({reason}); earlier ones are intact: make room "
+            "or fix the cause, then run the same command again."
         ) from error
 
 

@@ -55,7 +55,7 @@ def manifest_of(run_dir: Path, prefix: Path) -> Manifest:
     for file, theirs, ours in zip(run_files.VOCABULARIES, wanted, found, strict=True):
         if theirs != ours:
             fault = "is not the vocabulary" if ours else "is missing, the vocabulary"
-            remedy = "put the right one back" if theirs else "take it away"
+            remedy = "put the right one back" if theirs else "remove it"
             who = f"that {prefix.name} was trained with"
             raise RunError(f"{run_dir / file} {fault} {who}: {remedy}.")
     return manifest
@@ -80,7 +80,7 @@ def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> None:
         state.read(prefix).expect_partial()
     except (ValueError, tf.errors.OpError) as error:
         if said := system_error(error):
-            raise RunError(f"The checkpoint {prefix} cannot be read ({said}).") from error
+            raise RunError(f"Cannot read the checkpoint {prefix} ({said}).") from error
         raise RunError(
             f"{checkpoint.prefix} does not fit this model ({str(error).splitlines()[0]}): use the "
             "configuration it was trained with, or another --run-dir."
@@ -105,14 +105,13 @@ def start_from(
     same_pieces = manifest.vocabulary_hashes == ours
     if difference := other_size(manifest, model, with_rows=same_pieces):
         raise RunError(
-            f"--init-from: {prefix} is of another model: {difference}; give this run the same "
+            f"--init-from: {prefix} is of another model: {difference}. Give this run the same "
             "sizes, for example with --config and its config.yaml."
         )
     if bool(manifest.source_vocabulary_size) != (model.source_embedding is not None):
         raise RunError(
-            f"--init-from: one of {prefix} and {data.path} has a vocabulary of its own for the "
-            "source, the other has not: prepare the data with "
-            f"{run_files.prepare_options(run_dir)}."
+            f"--init-from: only one of {prefix} and {data.path} has a separate source "
+            f"vocabulary: prepare the data with {run_files.prepare_options(run_dir)}."
         )
     verify(checkpoint)
     said = f"begins with {prefix}, step {manifest.step:,}"

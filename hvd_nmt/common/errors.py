@@ -134,7 +134,7 @@ def reported(command: str, speak: bool = True) -> Iterator[Outcome]:
             raise
         name = f"{error.filename}: " if error.filename else ""
         outcome.exit_code = ConfigError.exit_code
-        message = f"{name}{error.strerror}: mend that, or name another place."
+        message = f"{name}{error.strerror}: fix that, or give another path."
     except KeyboardInterrupt:
         outcome.exit_code, message, is_own = 130, "interrupted.", False
     if message and not speak and is_own:
@@ -194,7 +194,7 @@ class _OutlivingStream:
             # What is still in Python's buffer has to go somewhere, at the latest at its exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
             print(
-                f"{self._command} goes on without {self._name}, which cannot be written any more "
+                f"{self._command} continues without {self._name}, which can no longer be written "
                 f"({error.strerror}).",
                 file=sys.stderr,
             )

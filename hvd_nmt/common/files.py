@@ -96,8 +96,8 @@ def try_lock(stream: IO[Any], wait: bool = False) -> bool:
         return False
     except OSError as error:
         print(
-            f"warning: the file system of {stream.name} has no locks ({error.strerror}): nothing "
-            "keeps a second process out, so start only one.",
+            f"warning: the file system of {stream.name} has no locks ({error.strerror}), so a "
+            "second process would not be stopped: start only one.",
             file=sys.stderr,
         )
     return True
@@ -161,7 +161,7 @@ def replacing(path: Path) -> Iterator[Path]:
 def require_free(path: Path) -> None:
     """See that an output replaces nothing, an empty directory apart; else ConfigError."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ConfigError(f"{path} is there already: choose another --out, or remove it first.")
+        raise ConfigError(f"{path} already exists: choose another --out, or remove it first.")
 
 
 def _asides(path: Path) -> tuple[Path, Path]:

@@ -18,7 +18,7 @@ def grace_s() -> float:
     with contextlib.suppress(ValueError):
         if 0 <= (seconds := float(text)) < math.inf:
             return seconds
-    raise ConfigError(f"HVD_NMT_GRACE_S is {text!r}: set it to seconds.")
+    raise ConfigError(f"HVD_NMT_GRACE_S is {text!r}: set it to a number of seconds.")
 
 
 def signal_name(number: int) -> str:

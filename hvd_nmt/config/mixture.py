@@ -64,4 +64,4 @@ def _stage(value: Any, where: str) -> Stage:
             if until == END or (type(until) is int and until > 0):
                 named = {str(name): weight_of(w, f"{where}: {name}") for name, w in weights.items()}
                 return Stage(until, named)
-    raise ConfigError(f"{where} must have its last step, or end, and weights, as in {_EXAMPLE}.")
+    raise ConfigError(f"{where} needs `until`, a step or end, and weights, as in {_EXAMPLE}.")

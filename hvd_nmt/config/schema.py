@@ -101,13 +101,13 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if self.heads < 1 or self.width % (2 * self.heads):
             raise ConfigError(
-                f"model.width {self.width} cannot be shared evenly by model.heads {self.heads}: "
+                f"model.width {self.width} does not divide evenly among model.heads {self.heads}: "
                 f"make the width a multiple of {2 * max(self.heads, 1)}."
             )
         if self.start == "openseq2seq" and self.positions == "learned":
             raise ConfigError(
-                "model.start openseq2seq reads more tokens than model.positions learned has "
-                "places for: use sinusoidal positions."
+                "model.start openseq2seq needs more positions than model.positions learned has: "
+                "use sinusoidal positions."
             )
 
 
@@ -178,19 +178,19 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if self.exchange == "islands" and self.sync_every == 1:
             raise ConfigError(
-                "training.exchange islands with training.sync_every 1 exchanges in each step, and "
-                "learns worse than without islands: use 4 or more."
+                "training.sync_every 1 makes islands exchange in each step, and they then learn "
+                "worse than without islands: use 4 or more."
             )
         if self.decay != "transformer_policy" and self.learning_rate >= 0.1:
             raise ConfigError(
-                f"training.learning_rate {self.learning_rate:g} is the highest rate with "
-                f"training.decay {self.decay}, not a factor as with transformer_policy: use a "
-                "small number, such as 5e-4."
+                f"training.learning_rate {self.learning_rate:g} is too high. With training.decay "
+                f"{self.decay} it is the highest rate, not a factor as with transformer_policy: "
+                "use a small number, such as 5e-4."
             )
         if self.decay in ("linear", "cosine") and self.cooldown_steps:
             raise ConfigError(
-                f"training.decay {self.decay} falls to 0 at training.max_steps by itself: leave "
-                "training.cooldown_steps at 0."
+                f"training.decay {self.decay} already falls to 0 at training.max_steps: set "
+                "training.cooldown_steps to 0."
             )
         if self.decay == "warmup_stable_decay" and not self.cooldown_steps:
             raise ConfigError(
@@ -269,7 +269,7 @@ class Config:
     def __post_init__(self) -> None:
         require_limits(self)
         if not self.run_dir.name:
-            raise ConfigError("run_dir is the working directory: give a directory of its own.")
+            raise ConfigError("run_dir is the working directory: give another --run-dir.")
 
 
 def require_limits(config: Any, prefix: str = "") -> None:

@@ -57,10 +57,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), _PlainYaml)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise ConfigError(f"The configuration {path} cannot be read: {reason}") from error
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split()).rstrip(".")
+        raise ConfigError(f"Cannot read the configuration {path}: {reason}.") from error
     if not isinstance(values, dict):
-        raise ConfigError(f"The configuration {path} is no mapping of names to values.")
+        raise ConfigError(f"The configuration {path} must be lines `name: value`, as YAML.")
     return values
 
 
@@ -158,7 +158,7 @@ class _PlainYaml(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
             line = event.start_mark.line + 1
-            raise ValueError(f"line {line}: write the values out in place of *{event.anchor}.")
+            raise ValueError(f"line {line}: write the values instead of *{event.anchor}.")
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -166,5 +166,5 @@ class _PlainYaml(yaml.SafeLoader):
         for number, name in enumerate(names):
             if name in names[:number]:
                 line = node.value[number][0].start_mark.line + 1
-                raise ValueError(f"line {line}: {name} has a value already.")
+                raise ValueError(f"line {line}: {name} is given twice: remove one of them.")
         return super().construct_mapping(node, deep)

@@ -71,8 +71,8 @@ class BatchPlan:
         if self.tokens_per_step < longest:
             raise ConfigError(
                 f"tokens_per_step is {self.tokens_per_step}, but the longest target sentence has "
-                f"{longest} tokens: use at least {longest} tokens per step, or prepare the data "
-                "with a smaller --max-length."
+                f"{longest} tokens: raise --training.tokens-per-step to at least {longest}, or "
+                "prepare the data with a smaller --max-length."
             )
 
     @classmethod

@@ -60,8 +60,8 @@ def load(directory: str | Path, verify: bool = False) -> "DataDirectory":
 
 
 _AGAIN = (
-    "copy the directory again, or give the `python -m hvd_nmt.prepare` command that made it once "
-    "more, with --overwrite."
+    "copy the directory again, or run the `python -m hvd_nmt.prepare` command that made it, with "
+    "--overwrite."
 )
 
 
@@ -103,7 +103,7 @@ class DataDirectory:
         Raises DataError where the directory holds no such part.
         """
         if part == "train" or part not in self.manifest.parts:
-            raise DataError(f"{self.path} has no text of a {part} part.")
+            raise DataError(f"{self.path} has no {part} part: prepare it with one.")
         source, target = (
             list(read_lines(self.text_path(part, language)))
             for language in (self.manifest.source_language, self.manifest.target_language)
@@ -293,9 +293,9 @@ def read_manifest(directory: Path) -> Manifest:
     except FileNotFoundError:
         state = "is not a prepared data directory" if directory.is_dir() else "does not exist"
         raise DataError(
-            f"{directory} {state}: make one with `python -m hvd_nmt.prepare --out {directory} "
-            "--train-source FILE --train-target FILE --dev-size 1000`, or with `--dataset` and "
-            "multi30k-en-de, wmt16-en-de or embedded (the package's own text) instead of the files."
+            f"{directory} {state}: make it with `python -m hvd_nmt.prepare --out {directory} "
+            "--train-source FILE --train-target FILE --dev-size 1000`, or with --dataset embedded, "
+            "multi30k-en-de or wmt16-en-de instead of files."
         ) from None
     except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
         raise DataError(f"{path} cannot be read ({error}): {_AGAIN}") from None

@@ -73,7 +73,7 @@ class MixedEpochs:
         if not ranges:
             raise ConfigError(
                 f"data.stages mixes corpora, and {data.path} has only one: prepare several with "
-                "python -m hvd_nmt.prepare --corpora, or leave the stages out."
+                "python -m hvd_nmt.prepare --corpora, or remove data.stages."
             )
         weights = {corpus.name: corpus.weight for corpus in data.manifest.corpora}
         present = {name: weight for name, weight in weights.items() if ranges[name]}
@@ -87,15 +87,15 @@ class MixedEpochs:
                 if not self.ranges.get(name):
                     known = ", ".join(name for name, pairs in self.ranges.items() if pairs)
                     raise ConfigError(
-                        f"data.stages names the corpus {name}, of which the data have no pairs: "
-                        f"they have {known}."
+                        f"data.stages names the corpus {name}, but the data have no pairs of it: "
+                        f"use {known}."
                     )
         for number, stage in enumerate(self.stages, start=1):
             steps, pairs = self.steps_per_epoch[number - 1], sum(self._quotas[number - 1].values())
             if steps > 1 and pairs < (len(stage.weights) + 1) * steps:
                 raise ConfigError(
-                    f"Stage {number} has {float(pairs / steps):.1f} pairs a step of "
-                    f"{len(stage.weights)} corpora: use more training.tokens_per_step."
+                    f"Stage {number} has {float(pairs / steps):.1f} pairs a step, too few for "
+                    f"{len(stage.weights)} corpora: raise training.tokens_per_step."
                 )
 
     @property

@@ -125,7 +125,7 @@ def _raw_lines(source: str | Path | Iterable[bytes], name: str) -> Iterator[byte
             yield from chain(filter(None, [first.removeprefix(codecs.BOM_UTF8)]), lines)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{name} cannot be read: {reason}.") from None
+        raise DataError(f"Cannot read {name}: {reason}. Check the path and the file.") from None
 
 
 def decoded(lines: Iterable[bytes], first: int, lenient: bool, name: str) -> Iterator[str]:
@@ -140,6 +140,6 @@ def decoded(lines: Iterable[bytes], first: int, lenient: bool, name: str) -> Ite
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{name}, line {number}: byte 0x{raw[error.start]:02x} at column {error.start + 1} "
-                "is not UTF-8: convert the file first, for example with "
-                "`iconv -f LATIN1 -t UTF-8`, or remove the line from both files."
+                "is not UTF-8: convert the file, for example with `iconv -f LATIN1 -t UTF-8`, or "
+                "remove the line from both files."
             ) from None

@@ -29,9 +29,9 @@ _MUST_BE_EQUAL = {
 }
 """name -> remedy where it differs"""
 _SSH_REMEDY = (
-    "see that {host} is on, known to /etc/hosts or the name server, and that ssh {host} gets there "
-    "without a question (ssh-copy-id {host}); that checkout and .venv are there under the same "
-    "path as here; that name server, file systems and GPU driver answer there"
+    "check that {host} is on and its name is known, and that ssh {host} asks no question "
+    "(ssh-copy-id {host}). The checkout and .venv need the same path as here. Name server, file "
+    "systems and GPU driver there must answer"
 )
 
 
@@ -177,15 +177,15 @@ def _names(answer: Answer, run: PlannedRun) -> Judgement:
     for name in others:
         bare = [address.partition("%")[0] for address in addresses[name]]
         if all(ipaddress.ip_address(address).is_loopback for address in bare):
-            return FAIL, f"takes {name} for itself ({addresses[name][0]})", remedy
+            return FAIL, f"resolves {name} to itself ({addresses[name][0]})", remedy
     return OK, "all hosts resolve", ""
 
 
 def _clock(answer: Answer, run: PlannedRun) -> Judgement:
     if answer.clock_differs_s > CLOCK_TOLERANCE_S:
-        found = f"{answer.clock_differs_s:.1f} s from ours"
+        found = f"{answer.clock_differs_s:.1f} s from the clock here"
         return WARN, found, "let chrony or systemd-timesyncd set the clocks"
-    return OK, "as ours", ""
+    return OK, "as here", ""
 
 
 def _horovod(answer: Answer, run: PlannedRun) -> Judgement:
@@ -215,7 +215,7 @@ def _gpus(answer: Answer, run: PlannedRun) -> Judgement:
         return OK, found, ""
     if any(other.facts and other.facts["gpu"]["gpus"] for other in run.answers):
         found = f"no GPU ({gpu['unavailable'] or 'NVML shows none'}), other hosts have some"
-        return FAIL, found, f"install the NVIDIA driver on {host}, or leave it out"
+        return FAIL, found, f"install the NVIDIA driver on {host}, or remove it from the hosts"
     found = f"no GPU: {count(slots, 'slot')} on {count(cores, 'core')}"
     if slots > cores:
         enough = count(cores, "slot")
@@ -250,7 +250,7 @@ def _network(answer: Answer, run: PlannedRun) -> Judgement:
     speed = nics.get(names[0], {}).get("link_mbit_per_s")
     found = f"{', '.join(names)} to the others, " + _speed_words(speed, run)
     if used_nic(run.answers) is None:
-        remedy = "Horovod takes one interface name for all hosts: rename the cards alike"
+        remedy = "Horovod needs one interface name on all hosts: rename the cards"
         return FAIL, found + "; the other hosts use a card of another name", remedy
     faster = {
         name: nic["link_mbit_per_s"] for name, nic in nics.items()
@@ -259,7 +259,7 @@ def _network(answer: Answer, run: PlannedRun) -> Judgement:
     }  # fmt: skip
     if faster:
         best = max(faster, key=lambda name: faster[name])
-        remedy = f"let the host names stand for the addresses of {best} in /etc/hosts of every host"
+        remedy = f"in /etc/hosts of every host, give the names the addresses of {best}"
         return WARN, f"{found}; {best} has {faster[best]:,} Mbit/s", remedy
     if speed and speed < SLOW_LINK_MBIT_PER_S:
         return WARN, found, "a faster link, or more tokens per step (--training.tokens-per-step)"
@@ -268,7 +268,7 @@ def _network(answer: Answer, run: PlannedRun) -> Judgement:
 
 def _speed_words(speed_mbit_per_s: int | None, run: PlannedRun) -> str:
     if not speed_mbit_per_s:
-        return "whose speed the driver does not tell"
+        return "of unknown speed"
     sent = ring_bytes(run.gradient_bytes, run.ranks)
     seconds = sent / (speed_mbit_per_s * 1e6 / 8)
     return f"{speed_mbit_per_s:,} Mbit/s: {data_size(sent)} a step take {seconds:.2f} s or more"
@@ -301,7 +301,7 @@ def _disk(answer: Answer, run: PlannedRun) -> Judgement:
 def _run_dir(answer: Answer, run: PlannedRun) -> Judgement:
     run_dir = answer.facts["run_dir"]
     if run_dir["error"]:
-        return FAIL, f"cannot write {run_dir['error']}", "mend its permissions, or other --run-dir"
+        return FAIL, f"cannot write {run_dir['error']}", "fix its permissions, or other --run-dir"
     if run_dir["held_by"]:
         found = f"another run is in {run_dir['path']} ({run_dir['held_by']})"
         return FAIL, found, "wait for it, end it, or give another --run-dir"

@@ -49,7 +49,7 @@ def named(text: str, file: Path | None) -> list[Host]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"The host file {file} cannot be read: {error}.") from None
+        raise ConfigError(f"Cannot read the host file {file}: {error}.") from None
     return _hosts([line.partition("#")[0] for line in lines], str(file))
 
 
@@ -71,8 +71,8 @@ def _hosts(entries: Iterable[str], where: str) -> list[Host]:
     inward = [name for name in hosts if name == "localhost" or name.startswith("127.")]
     if inward and len(hosts) > 1:
         raise ConfigError(
-            f"{where} names {inward[0]} beside other hosts, and on each of them that is another "
-            "machine: give this one's own name."
+            f"{where} names {inward[0]} and other hosts, for which that name is another machine: "
+            "give this machine's own name."
         )
     return list(hosts.values())
 

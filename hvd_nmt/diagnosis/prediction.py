@@ -61,8 +61,8 @@ def measure(run: PlannedRun) -> Measurement:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise ClusterError(
-            f"The measurement did not end within {_TIMEOUT_S:g} s: see whether a firewall lets the "
-            "hosts connect to each other's ports from 1024 on."
+            f"The measurement did not end within {_TIMEOUT_S:g} s: check that no firewall closes "
+            "the ports from 1024 on between the hosts."
         ) from None
     return _result(done.stdout, done.returncode)
 

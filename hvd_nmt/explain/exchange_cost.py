@@ -18,7 +18,7 @@ WORTH_SAYING = 0.95
 """advice that leaves more than this share of the step time is not given"""
 ISLANDS_PRICE = (
     "islands make other updates, which in the run of docs/guide/slow-link.md ended at a validation "
-    "loss of 0.2593 in place of 0.2020"
+    "loss of 0.2593 instead of 0.2020"
 )
 _MORE = 4
 """by which number tokens, or steps between exchanges, are multiplied in an advice"""

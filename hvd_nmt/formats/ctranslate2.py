@@ -93,7 +93,7 @@ class CTranslate2Translator:
             )
         except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
             raise RunError(
-                f"{path} is no CTranslate2 model of hvd_nmt.export ({error}): export it again."
+                f"{path} is not a CTranslate2 model of hvd_nmt.export ({error}): export it again."
             ) from None
         self._ids = {piece: number for number, piece in enumerate(pieces)}
 
@@ -156,8 +156,8 @@ def require_possible(decoding: Decoding) -> None:
     for name in ("sample", "coverage_penalty", "min_length", "no_repeat_ngram"):
         if getattr(decoding, name):
             raise ConfigError(
-                f"The CTranslate2 backend has no --{name.replace('_', '-')} that gives what ours "
-                "gives: use the TensorFlow backend for that."
+                f"--backend ctranslate2 does not know --{name.replace('_', '-')} as TensorFlow "
+                "does: use --backend tensorflow."
             )
 
 

@@ -82,11 +82,11 @@ def assign(
     """
     wanted = {name for names in table.values() for name in names}
     if missing := sorted(wanted - set(tensors)):
-        raise RunError(f"{where} lacks {', '.join(missing)}: it is of another kind of model.")
+        raise RunError(f"{where} has no {', '.join(missing)}: it is of another kind of model.")
     if unused := sorted(set(tensors) - wanted):
         raise RunError(
-            f"{where} holds {', '.join(unused)}, which this model has no place for: it is of "
-            "another kind of model."
+            f"{where} also has {', '.join(unused)}, unknown to this model: it is of another kind "
+            "of model."
         )
     for path, variable in variables.items():
         value = np.concatenate([tensors[name] for name in table[path]], -1)

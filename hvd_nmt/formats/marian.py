@@ -142,14 +142,14 @@ def _tensors(path: Path) -> dict[str, np.ndarray]:
         ) from None
     if not path.exists() and path.with_name("pytorch_model.bin").exists():
         raise RunError(
-            f"{path.with_name('pytorch_model.bin')} is a pickle, which could run any program: load "
-            "it with transformers where you trust it and save it again with "
-            "model.save_pretrained(folder), which writes model.safetensors."
+            f"{path.with_name('pytorch_model.bin')} is a pickle, which could run any program: if "
+            "you trust it, load it with transformers and write model.safetensors with "
+            "model.save_pretrained(folder)."
         )
     try:
         return load_file(path)
     except (OSError, SafetensorError, TypeError, KeyError) as error:
-        raise RunError(f"{path} cannot be read: {error}.") from None
+        raise RunError(f"Cannot read {path}: {error}.") from None
 
 
 def _remove_copies(tensors: dict[str, np.ndarray], separate: bool, path: Path) -> None:
@@ -159,7 +159,7 @@ def _remove_copies(tensors: dict[str, np.ndarray], separate: bool, path: Path) -
     tied = (_SHARED, *_OF_TARGET) if separate else (_SHARED, _SOURCE, *_OF_TARGET)
     copies = [tensors.pop(name) for name in tied if name in tensors]
     if not copies or (separate and _SOURCE not in tensors):
-        raise RunError(f"{path} lacks {_SOURCE if copies else _SHARED}.")
+        raise RunError(f"{path} has no {_SOURCE if copies else _SHARED}.")
     tensors[_SHARED] = copies[0]
 
 
@@ -228,8 +228,8 @@ def read_vocabulary(folder: Path, separate: bool) -> MarianVocabulary:
         of_target = _numbering(_ids(folder / "target_vocab.json"), [target])
         if of_source.names == of_target.names:
             raise RunError(  # which piece has which id tells training whether there is one matrix
-                f"{folder} has the same pieces in vocab.json and target_vocab.json and yet a "
-                "matrix for each: only models with different pieces or one matrix can be imported."
+                f"{folder} has the same pieces in vocab.json and target_vocab.json, but two "
+                "matrices: only models with different pieces or one matrix can be imported."
             )
     else:
         of_source = of_target = _numbering(ids, [source, target])
@@ -246,9 +246,9 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read: {error}.") from None
+        raise RunError(f"Cannot read {path}: {error}.") from None
     if not isinstance(found, dict):
-        raise RunError(f"{path} holds no JSON object.")
+        raise RunError(f"{path} is not a JSON object.")
     return found
 
 
@@ -299,9 +299,9 @@ def _with_our_ids(model: Any, names: Sequence[str], of_tags: int) -> bytes:
 def _ids(path: Path) -> dict[str, int]:
     ids = _json(path)
     if sorted(ids.values()) != list(range(len(ids))):
-        raise RunError(f"{path} is no vocabulary: it must give each piece an id of its own from 0.")
+        raise RunError(f"{path} is not a vocabulary: each piece needs its own id, from 0 on.")
     if lacking := [name for name in _SPECIAL.values() if name not in ids]:
-        raise RunError(f"{path} lacks {', '.join(lacking)}.")
+        raise RunError(f"{path} has no {', '.join(lacking)}.")
     return ids
 
 
@@ -309,4 +309,4 @@ def _model(path: Path) -> Any:
     try:
         return sentencepiece_model.parsed(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read as a SentencePiece model: {error}.") from None
+        raise RunError(f"Cannot read {path} as a SentencePiece model: {error}.") from None

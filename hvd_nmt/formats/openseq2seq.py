@@ -45,16 +45,16 @@ def read(checkpoint: Path, vocabulary: Path, heads: int) -> ForeignModel:
     prefix = Path(without_suffix(os.fspath(checkpoint)))
     if not Path(f"{prefix}.index").exists():
         raise RunError(
-            f"There is no checkpoint {prefix}: give the path of its .index file, beside which its "
-            ".data file lies."
+            f"There is no checkpoint {prefix}: give the path of its .index file; its .data file "
+            "must be next to it."
         )
     read_fully(prefix)
     (weights, first, second), step = _tensors(prefix)
     pieces, rows = Tokenizer(vocabulary).vocabulary_size, len(weights[_EMBEDDING])
     if not 0 <= rows - pieces < 8:  # rows are filled up to a multiple of 8
         raise RunError(
-            f"{vocabulary} has {pieces:,} pieces and the matrix of {prefix} has {rows:,} rows: "
-            "give the vocabulary that it was trained with."
+            f"{vocabulary} has {pieces:,} pieces, but the matrix of {prefix} has {rows:,} rows: "
+            "give the vocabulary of its training."
         )
     config = _config(weights, heads)
     model, table = build_transformer(config, rows), _table(config)
@@ -80,7 +80,7 @@ def _tensors(prefix: Path) -> tuple[list[dict[str, np.ndarray]], int]:
         if found and (found["slot"] or found["scope"] == "" or _MASTER_COPY in found["scope"]):
             kinds[found["slot"]][found["name"]] = reader.get_tensor(name)
     if not {_EMBEDDING, f"transformer_encoder/layer_0/{_INNER}"} <= kinds[None].keys():
-        raise RunError(f"{prefix} is no checkpoint of an OpenSeq2Seq Transformer.")
+        raise RunError(f"{prefix} is not a checkpoint of an OpenSeq2Seq Transformer.")
     step = int(reader.get_tensor("global_step")) if "global_step" in names else 0
     return [*kinds.values()], step
 

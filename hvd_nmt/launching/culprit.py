@@ -93,8 +93,8 @@ def without_cause(
     for rank, state in states.items():
         if not state["section"] and state["seconds"] > _LATE_S:
             return Verdict(
-                f"rank {rank} on {hosts[rank]} did not join the others: it still starts after "
-                f"{duration(state['seconds'])}; see what the host does (a cold disk, a folder that "
+                f"rank {rank} on {hosts[rank]} did not join the others: it is still starting after "
+                f"{duration(state['seconds'])}; check that host (a slow disk, a folder that "
                 "hangs).", ClusterError.exit_code,
             )  # fmt: skip
     early = [end for end in ends if end.code == 0]
@@ -104,8 +104,8 @@ def without_cause(
     if ends[0].code == -signal.SIGABRT:
         return _of_end(ends[0])
     sentence = (
-        "the ranks lost their connections, though all of them and their hosts are there: see the "
-        "network, and what they said above."
+        "the ranks lost their connections, but all ranks and hosts are there: check the network, "
+        "and the messages above."
     )
     return Verdict(sentence, ClusterError.exit_code)
 
@@ -126,7 +126,7 @@ def _of_end(end: End) -> Verdict:
     during = f" (section {end.section!r})" if end.section else ""
     if end.code < 0:
         name = signals.signal_name(-end.code)
-        maybe = "; the kernel kills so when memory is short" if end.code == -signal.SIGKILL else ""
+        maybe = "; perhaps memory was full" if end.code == -signal.SIGKILL else ""
         said = f"{where} was killed by {name}{during}{maybe}."
         return Verdict(said, end.exit_code, LOST_END_S)
     return Verdict(f"{where} ended with code {end.code}{during}.", end.code, OWN_END_S)
@@ -138,5 +138,5 @@ def _stuck(rank: int, host: str, state: Mapping[str, Any]) -> str:
     seconds = duration(state["seconds"])
     if state["stopped"]:
         return f"{where} is stopped (SIGSTOP) {during} and has done nothing for {seconds}"
-    stacks = ", and where its threads are stands above" if state["section"] else ""
+    stacks = ", its threads are listed above" if state["section"] else ""
     return f"{where} hangs {during} for {seconds}{stacks}"

@@ -71,12 +71,12 @@ def _hopeless(code: int, in_vain: int, restarts_per_hour: int) -> str:
         return "No restart is allowed (--restarts-per-hour 0)."
     if in_vain >= STARTS_WITHOUT_PROGRESS:
         return (
-            f"{count(in_vain, 'start')} in a row made no new checkpoint: see why they ended, or "
-            "save more often (--checkpoints.every-steps); the same command goes on."
+            f"{count(in_vain, 'start')} in a row made no new checkpoint: fix the cause, or save "
+            "more often (--checkpoints.every-steps), then run the same command again."
         )
     if in_vain and code not in _PASSES and code < _OF_A_SIGNAL:
         return (
-            f"The start ended with code {code}, a defect, before it made a new checkpoint: the "
-            "next would end so, too."
+            f"The start ended with code {code}, a defect, before a new checkpoint: another start "
+            "would not help."
         )
     return ""

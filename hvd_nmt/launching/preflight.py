@@ -90,7 +90,7 @@ def look(job: Job, links: Links, known_step: int = -1, is_restart: bool = False)
     hindrances = [sentence(check) for check in found if check.status == FAIL]
     slots = sum(host.slots for host in hosts)
     if slots < job.min_ranks:
-        need = f"{count(slots, 'slot')} are left, and {job.min_ranks:,} are needed"
+        need = f"{count(slots, 'slot')} are left, but {job.min_ranks:,} are needed"
         hindrances = [*out.values(), *hindrances] or [f"{need}: name more hosts."]
     saved = {
         answer.host.name: answer.facts.get("run_dir", {}).get("saved_step") or -1
@@ -100,8 +100,8 @@ def look(job: Job, links: Links, known_step: int = -1, is_restart: bool = False)
     if out and hosts and job.config and max(saved[host.name] for host in hosts) < saved_step:
         # The ranks would begin anew, or further back, where hosts share no file system.
         hindrances.append(
-            f"The checkpoint of step {saved_step:,} is on none of the hosts that are left without "
-            f"{', '.join(out)}: mend that, or copy {job.config.run_dir} to one of them."
+            f"Without {', '.join(out)} no host has the checkpoint of step {saved_step:,}: fix "
+            f"that, or copy {job.config.run_dir} to another host."
         )
     warnings = [f"warning: {sentence(check)}" for check in found if check.status == WARN]
     return Outlook(hosts, nic, tuple(hindrances), tuple(warnings), out, saved_step)
@@ -156,7 +156,7 @@ def _card_checks(answers: Sequence[Answer], nic: str | None) -> list[Check]:
     }
     own = [name for name, state in psutil.net_if_stats().items() if state.isup]
     cards_of.setdefault(socket.gethostname(), own)
-    remedy = "name one that all hosts have with --nic, this one included, or rename the cards alike"
+    remedy = "give a card that all hosts have, also this one, with --nic, or rename the cards"
     return [
         Check(_NETWORK, host, FAIL, f"no card {nic or 'that leads there'} that is up among "
               f"{', '.join(sorted(cards))}", remedy)

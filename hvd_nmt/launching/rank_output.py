@@ -130,7 +130,7 @@ class Output:
             except OSError as error:
                 self._closed.add(stream)
                 if stream == _STDOUT:
-                    self.say(f"goes on without stdout, which cannot be written ({error.strerror}).")
+                    self.say(f"continues without stdout: cannot write it ({error.strerror}).")
 
     def _with_transient(self, text: str) -> str:
         """The text, after which the last line that is to be replaced stands again."""

@@ -205,8 +205,8 @@ class Start:
         if silent_s > _SILENT_S and name not in self._silent and link.is_open:
             self._silent.add(name)
             self.shown.say(
-                f"{name} does not answer for {duration(silent_s)}: the run goes on when it does; "
-                f"after {duration(SILENCE_S)} it counts as lost."
+                f"{name} has not answered for {duration(silent_s)}: the run waits. After "
+                f"{duration(SILENCE_S)} the host counts as lost."
             )
         elif silent_s < _SILENT_S and name in self._silent:
             self._silent.discard(name)

@@ -187,7 +187,7 @@ class _Supervision:
         saved = "; there is no checkpoint yet" if self._ends else " before the ranks were started"
         if self._saved_step >= 0:
             saved = f"; the newest checkpoint is of step {self._saved_step:,}"
-        self._shown.say(f"stopped by a signal{saved}: the same command goes on.")
+        self._shown.say(f"stopped by a signal{saved}: run the same command to continue.")
         return code
 
     def _record(self, kind: str, **values: Any) -> None:
@@ -199,8 +199,8 @@ class _Supervision:
                 file.append({"time_s": time.time(), "kind": kind, **values})
         except OSError as error:
             self._shown.say(
-                f"warning: {self._log} cannot be written ({error.strerror or error}): the report "
-                "will not know of restarts from here on."
+                f"warning: cannot write {self._log} ({error.strerror or error}): the report will "
+                "not show restarts from now on."
             )
             self._log = None
 

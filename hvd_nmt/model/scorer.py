@@ -79,8 +79,8 @@ def members(models: Any) -> tuple[Any, ...]:
     sizes = sorted({model.vocabulary_size for model in each})
     if len(sizes) != 1:
         raise ConfigError(
-            f"An ensemble needs models of one vocabulary, and these have {sizes or 'no'} tokens:"
-            " take checkpoints of runs with the same spm.model."
+            f"An ensemble needs models of one vocabulary, but these have {sizes or 'no'} tokens:"
+            " use checkpoints of runs with the same spm.model."
         )
     return each
 

@@ -38,7 +38,7 @@ class Tokenizer:
         try:
             model = Path(spm_path).read_bytes()
         except OSError as error:
-            raise DataError(f"{spm_path} cannot be read: {error.strerror or error}.") from None
+            raise DataError(f"Cannot read {spm_path}: {error.strerror or error}.") from None
         try:
             self._sentencepiece = tf_text.SentencepieceTokenizer(
                 model, out_type=tf.int32, add_eos=True
@@ -46,7 +46,7 @@ class Tokenizer:
             self._compile()
             empty_line = self.encode([""])[0].tolist()
         except (tf.errors.InternalError, tf.errors.InvalidArgumentError):
-            raise DataError(f"{spm_path} is no SentencePiece model.") from None
+            raise DataError(f"{spm_path} is not a SentencePiece model: restore it.") from None
         if empty_line != [EOS]:
             raise DataError(
                 f"{spm_path} marks the end of a sentence with ids {empty_line}: train it with "

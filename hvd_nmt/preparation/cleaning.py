@@ -206,8 +206,8 @@ def _letters_of(language: str) -> regex.Pattern[str]:
             script = parse_locale(likely.get(f"{name}_{territory}") or likely[name])[2]
     except (ValueError, KeyError):
         raise ConfigError(
-            f"The script of the language {language!r} is not known: leave --min-script-share out, "
-            "or name the language by its code, such as en or pt_BR."
+            f"No script is known for the language {language!r}: give its code, such as en or "
+            "pt_BR, or remove --min-script-share."
         ) from None
     scripts = (*_JOINT_SCRIPTS.get(script, (script,)), "Zyyy", "Zinh")  # common, inherited
     own = "".join(rf"\p{{Script={code}}}" for code in scripts)

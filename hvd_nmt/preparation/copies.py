@@ -162,8 +162,8 @@ class Merges:
         scores = map(model.get_score, range(model.get_piece_size()))
         if refused and not all(score.is_integer() for score in scores):
             raise DataError(
-                "The vocabulary is not of byte-pair encoding, so there are no merges to refuse: "
-                "leave --bpe-dropout out."
+                "--bpe-dropout needs a byte-pair vocabulary, and this one is of another type: "
+                "remove the option."
             )
         atoms = sentencepiece_model.never_merged(model.serialized_model_proto())
         self.symbols = frozenset(name.removeprefix(SPACE) for name in atoms if name != SPACE)

@@ -61,13 +61,13 @@ def facts(path: Path) -> FileFacts:
     """What a file is; DataError: it cannot be read, or not more than once."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise DataError(
-            f"{path} is a pipe or a device, and the text is read more than once: give a file "
-            "(.gz, .bz2 and .xz are read as they are)."
+            f"{path} is a pipe or a device, but the text is read more than once: give a file "
+            "(plain, .gz, .bz2 or .xz)."
         )
     try:
         return fingerprint(path)
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None
+        raise DataError(f"Cannot read {path}: {error.strerror or error}. Check the path.") from None
 
 
 def joined(files: Sequence[FileFacts]) -> FileFacts:
@@ -131,7 +131,7 @@ def read(path: Path, languages: tuple[str, str], rules: Rules) -> list[CorpusFil
     values = read_yaml(path)
     entries = values.get("corpora")
     if len(values) != 1 or not isinstance(entries, list):
-        raise ConfigError(f"{path} must hold one list named corpora.")
+        raise ConfigError(f"{path} must have one list named corpora.")
     found: list[CorpusFiles] = []
     for number, entry in enumerate(entries, start=1):
         if not isinstance(entry, dict):
@@ -142,7 +142,7 @@ def read(path: Path, languages: tuple[str, str], rules: Rules) -> list[CorpusFil
         except (ConfigError, DataError) as error:
             raise type(error)(f"{path}: corpus {name}: {error}") from None
         if name in (corpus.name for corpus in found[:-1]):
-            raise ConfigError(f"{path}: {name} names two corpora: give each a name of its own.")
+            raise ConfigError(f"{path}: two corpora are named {name}: give each its own name.")
     if not any("dev" in corpus.inputs for corpus in found):
         raise ConfigError(
             f"{path}: no corpus has dev files: give at least one `dev: {{source: ..., target: "
@@ -154,7 +154,7 @@ def read(path: Path, languages: tuple[str, str], rules: Rules) -> list[CorpusFil
 def require_language(name: Any) -> None:
     """See that a language can name files, or raise ConfigError."""
     if not isinstance(name, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_-]*", name):
-        raise ConfigError(f"{name!r} is no language name: use one like en or pt_BR.")
+        raise ConfigError(f"{name!r} is not a language code: use one like en or pt_BR.")
 
 
 def _corpus(

@@ -148,13 +148,13 @@ def _fetched(url: str, digest: str, folder: Path, mirror: str | None) -> Path:
     except requests.RequestException as error:
         reason = str(error).partition(" for url: ")[0].rpartition(": ")[2].strip("')")
         raise DataError(
-            f"{shown} cannot be fetched: {reason}. Give the same command again later, name another "
-            f"place with --mirror, or put the file at {folder / name} yourself."
+            f"Cannot download {shown}: {reason}. Run the same command again later, give another "
+            f"--mirror, or copy the file to {folder / name}."
         ) from None
     except ValueError:  # pooch's word for a wrong digest
         raise DataError(
-            f"{shown} is not the file it should be, of {digest}: try again later, or name another "
-            "place with --mirror."
+            f"{shown} is another file than expected, its checksum is not {digest}: try again "
+            "later, or give another --mirror."
         ) from None
 
 

@@ -87,7 +87,7 @@ class Options:
     def __post_init__(self) -> None:
         require_limits(self)
         if not self.out.name:
-            raise ConfigError("--out is the working directory: give a directory of its own.")
+            raise ConfigError("--out is the working directory: give another directory.")
         for part in ("train", "dev", "test"):
             if self._sides(part).count(None) == 1:
                 raise ConfigError(f"Give both --{part}-source and --{part}-target, or neither.")
@@ -97,37 +97,37 @@ class Options:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in changed)
             raise ConfigError(f"{flags} would have no effect: these rules need --clean moses.")
         if self.source_vocabulary_size and not self.separate_vocabularies:
-            raise ConfigError("--source-vocabulary-size needs --separate-vocabularies.")
+            raise ConfigError("--source-vocabulary-size needs --separate-vocabularies: add it.")
         if self.source_vocabulary and not self.vocabulary:
             raise ConfigError(
-                "--source-vocabulary belongs to --vocabulary, that of the target: give both."
+                "--source-vocabulary needs --vocabulary, the vocabulary of the target: give both."
             )
         for language in self.languages:
             corpora.require_language(language)
         if self.source_language == self.target_language:
-            raise ConfigError("The two languages name files: they must have different names.")
+            raise ConfigError("--source-language equals --target-language: change one of them.")
 
     def _check_origin(self) -> None:
         """Text comes from one place, with a dev part."""
         if self.corpora or self.dataset:
             if self.files or self.dev_size or (self.corpora and self.dataset):
                 raise ConfigError(
-                    f"--{'corpora' if self.corpora else 'dataset'} brings its own dev part and all "
-                    "other text: give no text files, --dev-size or other text beside it."
+                    f"--{'corpora' if self.corpora else 'dataset'} already names all text, with "
+                    "its dev part: remove --dev-size and the other options that name text."
                 )
         elif "train" not in self.files:
             raise ConfigError(
-                "Give --train-source and --train-target, or --dataset embedded for the package's "
-                "own corpus or the name of a public one, or --corpora FILE for several."
+                "No text is named: give --train-source and --train-target, or --dataset NAME "
+                "(embedded needs no download), or --corpora FILE for several corpora."
             )
         elif ("dev" in self.files) == (self.dev_size > 0):
             raise ConfigError(
-                "Give either --dev-source and --dev-target, or --dev-size 1000 to hold 1,000 "
-                "training pairs out."
+                "The dev part must come from one place: give --dev-source and --dev-target, or "
+                "--dev-size 1000 to take 1,000 training pairs."
             )
         if self.dataset and self.languages != datasets.TABLE[self.dataset].languages:
             source, target = datasets.TABLE[self.dataset].languages
-            raise ConfigError(f"{self.dataset} is {source} to {target}: give no other languages.")
+            raise ConfigError(f"{self.dataset} is {source} to {target}: remove other languages.")
 
     @property
     def is_public(self) -> bool:

@@ -148,7 +148,7 @@ def hold_out(
     if pairs > train.pairs // 2:
         raise DataError(
             f"--dev-size {pairs} is more than half of the {train.pairs} usable training pairs: "
-            "hold out fewer."
+            "give a smaller one."
         )
     chosen = np.zeros(train.pairs, bool)
     chosen[(2 * np.arange(pairs) + 1) * train.pairs // (2 * pairs)] = True

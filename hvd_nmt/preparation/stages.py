@@ -56,7 +56,7 @@ def make(
         copying=options.copying,
     )  # fmt: skip
     encoding.encode(made["dev"], models, build.limit, build.paths(result, "dev"), is_train=False)
-    _require_pairs(made["train"], f" (--max-length {options.max_length})")
+    _require_pairs(made["train"], f", --max-length {options.max_length}")
     shutil.rmtree(work)
     manifest = _manifest(build, made, request, *models)
     corpus.write_manifest(result, manifest)
@@ -209,4 +209,5 @@ def _require_pairs(train: PartState, why: str = "") -> None:
     """See that there is something to train on, or raise DataError."""
     if not train.pairs:
         counts = ", ".join(f"{count:,} {rule}" for rule, count in sorted(train.removed.items()))
-        raise DataError(f"No training pair is left of {train.pairs_read}: {counts or 'none'}{why}.")
+        left = f"Cleaning leaves none of {train.pairs_read} training pairs"
+        raise DataError(f"{left} ({counts or 'no text'}{why}): check the files and these rules.")

@@ -32,7 +32,7 @@ def require_tags(tags: Sequence[Any]) -> None:
     """See that tags can stand in front of text, or raise ConfigError."""
     for tag in tags:
         if not isinstance(tag, str) or not _TAG.fullmatch(tag) or tags.count(tag) > 1:
-            raise ConfigError(f"tag {tag!r}: give each once, like <2de>, without spaces, in ASCII.")
+            raise ConfigError(f"tag {tag!r}: write it like <2de>, once, in ASCII, without spaces.")
 
 
 @dataclass(frozen=True)
@@ -149,11 +149,11 @@ def require_fit(path: Path, tags: Iterable[str]) -> None:
             raise RuntimeError("it is empty")
         model = load(content)
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None
+        raise DataError(f"Cannot read {path}: {error.strerror or error}. Check the path.") from None
     except RuntimeError:  # its text names lines of SentencePiece's source and nothing else
         raise DataError(
-            f"{path} is no SentencePiece model, or a damaged one: give the .model file that "
-            "SentencePiece has written, such as spm.model of a prepared data directory."
+            f"{path} is not a SentencePiece model, or is damaged: give a .model file of "
+            "SentencePiece, such as spm.model of a prepared data directory."
         ) from None
     if (model.pad_id(), model.eos_id(), model.bos_id(), model.unk_id()) != (PAD, EOS, BOS, UNK):
         raise DataError(
@@ -164,8 +164,8 @@ def require_fit(path: Path, tags: Iterable[str]) -> None:
     for tag in tags:
         if model.encode(tag, out_type=str) != [SPACE + tag]:
             raise DataError(
-                f"{path} has no piece for the tag {tag}: let prepare learn a vocabulary from these "
-                "corpora, or use tags that it has."
+                f"{path} has no piece for the tag {tag}: use tags that it has, or remove the "
+                "option, and prepare trains a vocabulary."
             )
 
 
@@ -177,7 +177,7 @@ def pieces(model: sentencepiece.SentencePieceProcessor) -> list[str]:
 def _explained(message: str, vocabulary_size: int, size_option: str) -> DataError:
     if least := re.search(r"\d+ vs (\d+)", message):
         return DataError(
-            f"A vocabulary of {vocabulary_size} pieces is too small for the different characters "
-            f"of the text: ask for more (at least {rounded_up(int(least[1]))}) with {size_option}."
+            f"{size_option} {vocabulary_size} is too small for the different characters of the "
+            f"text: give at least {rounded_up(int(least[1]))}."
         )
     return DataError(f"SentencePiece cannot make a vocabulary from the text: {message.strip()}")

@@ -50,8 +50,8 @@ def in_order(work: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Res
         with suppress(AttributeError, OSError):  # before Python 3.11.5 `shutdown` would hang
             pool._call_queue._reader.close()  # type: ignore[attr-defined]
         raise DataError(
-            "A worker process was killed, perhaps because the memory is full: close other "
-            "programs and give the same command again."
+            "A worker process was killed, perhaps because memory is full: close other programs "
+            "and run the same command again."
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)

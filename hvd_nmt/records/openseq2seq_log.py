@@ -56,8 +56,8 @@ def read_log(log: Path) -> Run:
     text = log.read_text(encoding="utf-8", errors="replace")
     if _CONFIG not in text and not _STEP.search(text):
         raise RunError(
-            f"{log} is no log of an OpenSeq2Seq training (no line `*** Global step N: ...`): give "
-            "such a log, or a run directory of hvd_nmt."
+            f"{log} is not a log of an OpenSeq2Seq training (no line `*** Global step N: ...`): "
+            "give such a log, or a run directory of hvd_nmt."
         )
     ranked = [_by_rank(line) for line in text.splitlines()]
     lines = [line for rank, line in ranked if rank == 0]
@@ -238,10 +238,10 @@ def _problems(
         yield "The log does not show the configuration."
     if not has_events:
         yield (
-            "No TensorBoard events of this run lie beside the log, so learning rates, gradient "
+            "No TensorBoard events of this run are next to the log, so learning rates, gradient "
             "norms and the time of day are unknown."
         )
     if not is_finished:
-        yield "The log does not say `Finished training`: the run goes on or was stopped."
+        yield "The log has no line `Finished training`: the run continues or was stopped."
     if raw.get("use_horovod") and (len(hosts) == 1 or UNKNOWN_HOST in hosts):
         yield "The log does not name all ranks of Horovod and their hosts."

@@ -37,8 +37,8 @@ def read_run(run_dir: Path) -> Run:
     """
     if not any((run_dir / name).exists() for name in (run_files.CONFIG, events.METRICS_FILE)):
         raise RunError(
-            f"{run_dir} has neither {run_files.CONFIG} nor {events.METRICS_FILE}: give the run "
-            "directory of a training run (--run-dir of hvd_nmt.train)."
+            f"{run_dir} has no {run_files.CONFIG} and no {events.METRICS_FILE}: give the directory "
+            "of a training run (--run-dir of hvd_nmt.train)."
         )
     problems: Problems = []
     config = _config(run_dir, problems)
@@ -54,9 +54,8 @@ def read_run(run_dir: Path) -> Run:
         config, saved = None, None
         settings = {"model": settings["model"]} if settings else {}
         problems.append(
-            f"{run_dir} holds an imported model and nothing has been trained in it: of the "
-            f"training before that it knows what {run_files.IMPORTED} says, and no steps or "
-            "settings."
+            f"{run_dir} has an imported model and no training yet. Of the training before the "
+            f"import only what is in {run_files.IMPORTED} is known, no steps or settings."
         )
     elif not lines:
         problems.append(f"{run_dir / events.METRICS_FILE} has no steps, or is missing.")

@@ -59,7 +59,7 @@ def _no_training_set(run: Run) -> str:
         place = run.config.get("data", {}).get("directory", "the data directory")
         return (
             f"Not known here: the manifest of {place} is not on this machine. Copy its "
-            "manifest.json beside where the run was started, or make the report there."
+            "manifest.json to the same path here, or make the report where the run was started."
         )
     layer = run.config.get("openseq2seq", {}).get("data_layer_params", {})
     files = [str(layer[key]) for key in ("source_file", "target_file") if layer.get(key)]
@@ -99,8 +99,8 @@ def checkpoint_files(summary: "RunSummary") -> Answer:
     found = summary.anatomy
     if isinstance(found, str):
         return Answer(
-            "In general: .data holds the values of all variables, .index says where each of them "
-            "lies, .meta holds the graph, and the file `checkpoint` points to the newest. Of this "
+            "In general: .data has the values of all variables, .index has the place of each of "
+            "them, .meta has the graph, and the file `checkpoint` points to the newest. Of this "
             f"run none was read: {found}",
             known=False,
         )

@@ -142,7 +142,7 @@ def learning_rate(summary: "RunSummary") -> Answer:
 
 def _missing(what: str, run: Run) -> str:
     """That nothing can be told, and what would help."""
-    onward = "raise training.max-steps and go on" if run.finished else "let the run go on"
+    onward = "raise training.max-steps" if run.finished else "let the run continue"
     return (
         f"The record cannot tell. Missing are more {what}: {onward}, or evaluate more often "
         "(evaluation.every-steps)."

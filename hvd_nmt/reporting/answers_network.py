@@ -27,7 +27,7 @@ from hvd_nmt.reporting.answer import Answer, Table
 if TYPE_CHECKING:
     from hvd_nmt.reporting.questions import RunSummary
 
-_ALONE = "No: one rank has nobody to exchange gradients with."
+_ALONE = "No: one rank exchanges no gradients."
 _LIMIT = percent(BINDING_SHARE)
 _REMARKS = {
     COMPUTE: f"; each wait took less than {_LIMIT}",
@@ -53,11 +53,11 @@ def sentence(verdict: Verdict, run: Run) -> str:
     slow, phases = verdict.slow_phase, verdict.phases
     if slow is None:
         if not run.intervals:
-            return "Nobody can tell yet: no step was recorded."
+            return "Not known yet: no step was recorded."
         known = "no step times" if verdict.step_s is None else "step times, but not their parts"
         return (
-            f"The record of {run.name} has {known}, so what bound the steps cannot be told; train "
-            "with hvd_nmt to have it measured."
+            f"The record of {run.name} has {known}, so it is unknown what limited the steps. "
+            "hvd_nmt measures that while it trains."
         )
     what, share = _what_took(slow)
     if len(phases) == _MOST_PHASES:
@@ -181,7 +181,7 @@ def _bytes(verdict: Verdict) -> Iterable[str]:
     if slow and slow.link_MB_per_s and slow.kind in (NETWORK, PROCESSORS):
         yield f"While they travelled, the link carried about {slow.link_MB_per_s:.1f} MB/s."
     if verdict.card_MB_per_s:
-        yield f"By its own word the link allows {verdict.card_MB_per_s:,.1f} MB/s."
+        yield f"The network card reports a link of {verdict.card_MB_per_s:,.1f} MB/s."
 
 
 def _is_alone(run: Run) -> bool:
@@ -195,7 +195,7 @@ def _unmeasured_network(summary: "RunSummary") -> Answer:
         return Answer(_ALONE)
     evidence = [
         "Missing: how long each step waited for its gradients, and the rate of the network card. "
-        "hvd_nmt measures both; beside other programs record `sar -n DEV 1`."
+        "hvd_nmt measures both; with other programs, record `sar -n DEV 1`."
     ]
     if run.gradient_bytes and step_s:
         ranks = run.ranks if run.ranks > 1 else 4
@@ -221,9 +221,9 @@ def step_and_traffic(summary: "RunSummary") -> Answer:
     if len(found) < 4:
         seen = f"{count(len(found), 'interval')} with both" if run.telemetry else "no telemetry"
         return Answer(
-            f"The record cannot tell: it has {seen}, and at least 4 intervals with step time and "
-            "samples of the network card of each host are needed. hvd_nmt records both (telemetry, "
-            "training.log_every); beside other programs record `sar -n DEV 1` with a clock.",
+            f"Not known: the record has {seen}. It needs at least 4 intervals with step time and "
+            "samples of the network card of each host. hvd_nmt records both (telemetry, "
+            "training.log_every); with other programs, record `sar -n DEV 1` with a clock.",
             known=False,
         )
     rates = [rate for _, rate in found]
@@ -234,15 +234,15 @@ def step_and_traffic(summary: "RunSummary") -> Answer:
     per_step = f"{data_size(sent)} a step" if sent else "the same bytes in each step"
     mean = " on average" if any(start.exchange.islands for start in run.starts) else ""
     evidence = [
-        f"Every host sends {per_step}{mean}, whatever happens, so mean rate x step time is "
-        "constant: slow steps show a low rate whether or not the network is their cause. That part "
-        "of the relation is arithmetic and no evidence."
+        f"Every host always sends {per_step}{mean}, so mean rate x step time is constant. Slow "
+        "steps show a low rate, also where the network is not their cause. That part of the "
+        "relation is arithmetic, not evidence."
     ]
     waits = [(i.communication_s, i.step_s or 0.0) for i, _ in found
              if i.communication_s is not None]  # fmt: skip
     if cause := machines.pearson(waits):
         evidence.append(
-            f"The exposed communication tells more: its correlation with step time is "
+            f"The exposed communication shows more: its correlation with step time is "
             f"{_words(cause)}, so it explains {percent(cause.value**2)} of the variation of the "
             "step time."
         )

@@ -21,7 +21,7 @@ _ENOUGH_FOR_TENTHS = 10  # intervals below which nine tenths of them mean nothin
 _MOST_STARTS = 20  # in the table of starts, the newest
 _GET_CLOCK = (
     "Missing are times of day: hvd_nmt writes one with every line, OpenSeq2Seq only into its "
-    "TensorBoard events (`wall_time`), which were not found beside the log."
+    "TensorBoard events (`wall_time`), which are not next to the log."
 )
 
 
@@ -113,7 +113,7 @@ def average_step(summary: "RunSummary") -> Answer:
         evidence.append(f"Nine tenths of the intervals lie between {low} and {high}.")
     if times.first_s:
         each = ", ".join(map(step_duration, times.first_s))
-        evidence.append(f"The first interval of each start, left out: {each} a step.")
+        evidence.append(f"The first interval of each start is not counted: {each} a step.")
     if tokens := machines.mean_rate(summary.record, "tokens_per_s"):
         evidence.append(f"{tokens:,.0f} source and target tokens a second, all ranks together.")
     margin = "" if times.margin_s is None else f" ± {step_duration(times.margin_s)}"
@@ -146,8 +146,8 @@ def gpus_used(summary: "RunSummary") -> Answer:
         )
     if not run.telemetry:
         return Answer(
-            "The record holds no samples of the GPUs: hvd_nmt takes them (telemetry.interval_s); "
-            "beside other programs run `nvidia-smi dmon -s pu -o T`.",
+            "The record has no samples of the GPUs: hvd_nmt takes them (telemetry.interval_s); "
+            "with other programs, run `nvidia-smi dmon -s pu -o T`.",
             tuple(evidence), tables, known=False,
         )  # fmt: skip
     share = "an unknown share" if computing is None else percent(computing)
@@ -167,8 +167,8 @@ def gpus_used(summary: "RunSummary") -> Answer:
     answer = f"No: they computed {share} of the time of a step and waited the rest."
     if computing is None:
         answer = (
-            "The record does not say how much of a step was computing, so power and memory "
-            "activity below must do; train with hvd_nmt to have the steps taken apart."
+            "Not known exactly: the record does not split a step into its parts. Power and memory "
+            "activity are below; hvd_nmt records the parts of each step."
         )
     elif computing >= FULLY_COMPUTING:
         answer = f"Yes, as far as time goes: {share} of a step was computing."
@@ -206,8 +206,8 @@ def state_sentence(summary: "RunSummary") -> str:
         State.FINISHED: finished,
         State.RUNNING: f"Still running: {last}.",
         State.STOPPED: "Stopped before its last step.",
-        State.NO_CLOCK: "The log does not say that it ended, and it has no clock to tell by.",
-        State.SILENT: f"Ended without saying so, killed or crashed: {last}.",
+        State.NO_CLOCK: "Not known whether it ended: the log has no closing line and no clock.",
+        State.SILENT: f"Killed or crashed, without a closing line: {last}.",
     }[summary.state]
     failed = [one for one in summary.record.launches if one.exit_code and one.ended_s]
     if not failed:

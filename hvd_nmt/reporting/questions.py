@@ -102,10 +102,10 @@ class RunSummary:
             except UserError as error:
                 return str(error)
             except OSError as error:  # a run that goes on removes its older checkpoints
-                return f"{error.filename or folder} cannot be read ({error.strerror or error})."
+                return f"Cannot read {error.filename or folder} ({error.strerror or error})."
         if self.record.source == "hvd_nmt":
-            return f"{path} holds none yet; the first is written at checkpoints.every_steps."
-        return "no checkpoint lies beside the log; copy its files (*.index, *.data-*) there."
+            return f"{path} has none yet; the first is written at checkpoints.every_steps."
+        return "no checkpoint is next to the log; copy its files (*.index, *.data-*) there."
 
 
 QUESTIONS: tuple[Callable[[RunSummary], Answer], ...] = (

@@ -42,8 +42,8 @@ def write(run: Run, folder: Path, now_s: float | None = None, ended: bool = Fals
             write_atomically(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise RunError(
-            f"The report cannot be written to {folder} ({error.strerror or error}): make room, or "
-            "give another folder with --output."
+            f"Cannot write the report to {folder} ({error.strerror or error}): make room, or give "
+            "another folder with --output."
         ) from None
     return paths
 

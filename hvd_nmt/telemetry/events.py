@@ -131,9 +131,9 @@ class EventStore(contextlib.AbstractContextManager["EventStore"]):
             yield
         except OSError as error:
             raise RunError(
-                f"The metrics of the run cannot be written to {self._path.parent} on "
-                f"{socket.gethostname()}: {error.strerror or error}. Make room or give the run "
-                "another directory; the same command goes on from the last checkpoint."
+                f"Cannot write the metrics of the run to {self._path.parent} on "
+                f"{socket.gethostname()}: {error.strerror or error}. Make room, then run the same "
+                "command again: it continues from the last checkpoint."
             ) from error
 
 

@@ -31,9 +31,9 @@ def read(path: Path, problems: list[str] | None = None) -> Iterator[dict[str, An
     except OSError as error:
         if problems is None:
             raise
-        problems.append(f"{path} cannot be read ({error.strerror}).")
+        problems.append(f"Cannot read {path} ({error.strerror}).")
     if damaged and problems is not None:
-        problems.append(f"{path} has {count(damaged, 'line')} of no JSON, left out.")
+        problems.append(f"{path}: {count(damaged, 'line')} skipped, not JSON.")
 
 
 def drop_steps(path: Path, after: int) -> None:

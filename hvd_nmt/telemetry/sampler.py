@@ -59,7 +59,7 @@ class Sampler:
             ):
                 self._sample_until_stopped(file, events, gpus)
         except Exception as error:  # a full disk, or what the system does not tell
-            self._warn(f"telemetry stops ({error}), the training goes on.")
+            self._warn(f"telemetry stops ({error}), the training continues.")
 
     def _sample_until_stopped(
         self, file: jsonl.JsonlFile, events: EventWriter, gpus: GpuProbe

@@ -42,7 +42,7 @@ class Tracker(contextlib.AbstractContextManager["Tracker"]):
             if spec is None or spec.origin is None:  # without: a folder of that name, no more
                 raise ConfigError(
                     f"telemetry.tracker {self._name} needs a package that is not installed here: "
-                    f"run pip install 'hvd_nmt[{self._name}]', or leave telemetry.tracker at none."
+                    f"run pip install 'hvd_nmt[{self._name}]', or set telemetry.tracker to none."
                 )
 
     def start(self, run_id: str) -> None:
@@ -75,7 +75,7 @@ class Tracker(contextlib.AbstractContextManager["Tracker"]):
             except Exception as error:  # its text may hold an address, and that a password
                 if not is_warned:
                     is_warned, why = True, type(error).__name__
-                    print(f"tracker     {self._name} fails ({why}): the run goes on", flush=True)
+                    print(f"tracker     {self._name} fails ({why}): the run continues", flush=True)
             if isinstance(line, bool):
                 return
 

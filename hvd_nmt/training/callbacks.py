@@ -116,8 +116,8 @@ class NotFiniteGuard(StepCallback):
             scale = f" at a loss scale of {LOWEST_LOSS_SCALE:.0f}, the lowest"
             advice = "train in another training.precision"
         raise DivergedError(
-            f"At step {step} {what}{scale}, {times}. It was skipped, as those before; the "
-            f"checkpoints are good. See {self._path}, lower training.learning_rate or {advice}."
+            f"At step {step} {what}{scale}, {times}. These steps were skipped, the checkpoints "
+            f"are good. See {self._path}, lower training.learning_rate or {advice}."
         )
 
     def _name_sentences(self, step: int, what: str, ranks: Sequence[int]) -> None:

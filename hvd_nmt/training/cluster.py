@@ -42,8 +42,8 @@ def prepared_data(config: DataConfig, rank: Rank) -> corpus.DataDirectory:
         wanted = {"corpus": "embedded", "seed": 1, "pieces": config.vocabulary_size}
         if embedded and not wanted.items() <= data.manifest.request.items():
             raise DataError(
-                f"{config.directory} holds other data than the embedded corpus: add "
-                "--data.corpus files to train on them, or name another --data.directory."
+                f"{config.directory} has other data than the embedded corpus: add --data.corpus "
+                "files to train on them, or give another --data.directory."
             )
     return data
 
@@ -118,7 +118,7 @@ def check_averaging(
         if names:
             raise DivergedError(
                 f"Gradients do not add up: on rank {index} ({host}) the gradient of {names[0]} is "
-                f"not the sum over {len(summed)} ranks. Each rank would train a model of its own."
+                f"not the sum over {len(summed)} ranks. Each rank would train another model."
             )
     return _median_s(reduced, _ALL_REDUCE_ROUNDS)
 
@@ -184,6 +184,6 @@ def require_equal_weights(
         raise DivergedError(
             f"After step {step} the weights of {differing} differ from "
             f"{'the other ranks' if has_majority else 'each other'}: an update did not reach every "
-            "rank, or a memory failed. The same command goes on from the last checkpoint."
+            "rank, or memory failed. The same command continues from the last checkpoint."
         )
     return int(by_rank[rank.index][1])

@@ -48,8 +48,8 @@ def set_up(rank: Rank, wanted: str = "auto", deterministic: bool = False) -> Non
     one_each = len(gpus) == 1 and "CUDA_VISIBLE_DEVICES" in os.environ
     if rank.local_size > len(gpus) and not one_each:
         raise ClusterError(
-            f"{rank.host} runs {rank.local_size} ranks but TensorFlow sees {len(gpus)} GPU(s) "
-            f"there: start it with {len(gpus)} slot(s)."
+            f"{rank.host} runs {rank.local_size} ranks, but TensorFlow sees "
+            f"{count(len(gpus), 'GPU')} there: give this host {count(len(gpus), 'slot')}."
         )
     gpu = gpus[rank.local_rank if len(gpus) > 1 else 0]
     with contextlib.suppress(RuntimeError):
@@ -74,10 +74,10 @@ def _require_no_gpu(host: str) -> None:
         why = "" if built else " (this one was built without CUDA)"
         raise ClusterError(
             f"{host} has {count(len(names), 'GPU')} ({', '.join(dict.fromkeys(names))}) that "
-            f"TensorFlow cannot use{why}: CUDA_WHEELS=1 make install there brings CUDA and cuDNN, "
-            "nvidia-smi shows the driver, and TF_CPP_MIN_LOG_LEVEL=0 TF_CPP_VMODULE=dso_loader=1 "
-            "python -c 'import tensorflow as tf; tf.config.list_physical_devices()' the reason; or "
-            "train on the processor with --training.device cpu."
+            f"TensorFlow cannot use{why}. `CUDA_WHEELS=1 make install` there brings CUDA and "
+            "cuDNN, nvidia-smi shows the driver. The reason is printed by "
+            "`TF_CPP_MIN_LOG_LEVEL=0 TF_CPP_VMODULE=dso_loader=1 python -c 'import tensorflow as "
+            "tf; tf.config.list_physical_devices()'`. --training.device cpu uses no GPU."
         )
 
 

@@ -117,8 +117,8 @@ def init(expected_ranks: int = 0, *, with_groups: bool = False) -> Rank:
     expected = expected_ranks or integer("HVD_NMT_RANKS")
     if expected and rank.size != expected:
         raise ClusterError(
-            f"{expected} ranks were asked for and {rank.size} were started: horovodrun fills every "
-            "slot of its hosts, so give it as many slots (-H host:slots) as ranks (-np)."
+            f"The number of ranks is {rank.size} instead of {expected}: start with hvd_nmt.launch, "
+            "or give horovodrun as many slots (-H host:slots) as ranks (-np)."
         ).of_all_ranks()
     return rank
 
@@ -253,7 +253,7 @@ def end_when_ranks_are_lost(command: str) -> Iterator[None]:
         heartbeat.enter(LOST)
         with reported(command, speak=hvd.rank() == 0 and not heartbeat.is_read):
             raise ClusterError(
-                "Another rank is gone, and what it said is above: start the same command again."
+                "Another rank ended, with its message above: run the same command again."
             ).of_all_ranks() from error
         with contextlib.suppress(OSError):
             sys.stdout.flush()

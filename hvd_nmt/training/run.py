@@ -89,7 +89,7 @@ def _set_up_and_fit(
     if (step := int(model.step)) < config.training.max_steps:
         done = stop.ended_before(config, step)
     else:
-        done = f"{config.run_dir} has done all {step:,} steps; raise --training.max-steps to go on."
+        done = f"{config.run_dir} has done all {step:,} steps: raise --training.max-steps for more."
     if done:
         log(done)
         return

@@ -62,8 +62,8 @@ def writing(run_dir: Path, host: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunError(
-            f"The run directory {run_dir} cannot be written to on {host} ({error.strerror}): make "
-            "room there, mend its permissions, or give another --run-dir."
+            f"Cannot write the run directory {run_dir} on {host} ({error.strerror}): make room, "
+            "fix its permissions, or give another --run-dir."
         ) from error
 
 
@@ -129,22 +129,22 @@ def agree(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
     for host, run_id in runs:
         if run_id != runs[0][1]:
             raise RunError(
-                f"{run_dir} holds another run on {host} than on {runs[0][0]}: move the one away "
-                "that is not to go on, or give another --run-dir."
+                f"{run_dir} has another run on {host} than on {runs[0][0]}: move one of them "
+                "away, or give another --run-dir."
             ).of_all_ranks()
     newest = max(steps)
     if newest < 0 and any(held):
         host = hosts[writers[held.index(True)]]
         raise RunError(
-            f"{run_dir} on {host} held checkpoints and none that is complete and undamaged is "
-            "left: restore one from a copy, or choose another --run-dir to start afresh."
+            f"{run_dir} on {host} had checkpoints, but none is complete and undamaged now: "
+            "restore one from a copy, or start again in another --run-dir."
         ).of_all_ranks()
     place = steps.index(newest)
     run_id = horovod.gather(run_ids[place] or secrets.token_hex(8))[0]
     if len(writers) > 1:
         log(f"directories each of {', '.join(hosts[index] for index in writers)} has its own")
         if place:
-            log(f"found       the checkpoint of step {newest:,} on {hosts[writers[place]]}")
+            log(f"newest      the checkpoint of step {newest:,} on {hosts[writers[place]]}")
         behind = [index for index, step in zip(writers, steps, strict=True) if step < newest]
         _share_metrics(run_dir, rank, writers[place], behind)
     return HostDirectories(tuple(writers), writers[place], run_id, lock, newest_here)
@@ -204,8 +204,8 @@ def require_same_run(setup: RunSetup, log: Log) -> None:
         decides = name == "data.stages" and not config.data.allow_change
         if decides or name.startswith(_DECIDES_RESUME):
             raise RunError(
-                f"The run in {run_dir} was started with {name} {old}, not {new}: use that "
-                "value to go on, or give another --run-dir."
+                f"The run in {run_dir} was started with {name} {old}, not {new}: use the old "
+                "value, or give another --run-dir."
             )
         if name != "run_dir":
             log(f"Changed since this run was started: {name} {old} -> {new}")
@@ -221,13 +221,13 @@ def require_same_data(setup: RunSetup, checkpoint: Checkpoint, log: Log) -> None
         return
     if not config.data.allow_change:
         raise RunError(
-            f"{checkpoint.prefix} was trained on other data than those in {data.path}: give the "
-            f"data of that run, begin another --run-dir with --init-from {config.run_dir}, or add "
-            "--data.allow-change to go on with these."
+            f"{checkpoint.prefix} was trained on other data than {data.path}: give the data of "
+            f"that run, start another --run-dir with --init-from {config.run_dir}, or add "
+            "--data.allow-change to continue with these."
         )
     log(
-        f"data        other than {checkpoint.prefix.name} was trained on; the best models "
-        "start anew, those of the other data stay where they are"
+        f"data        other than {checkpoint.prefix.name} was trained on: the best models of the "
+        "other data stay where they are, and new ones are kept"
     )
 
 

@@ -78,8 +78,8 @@ class SaveAndEvaluate(StepCallback):
         if stop and not ends:
             self.stop_request.announce()
             raise Preempted(
-                f"Stopped by a signal after step {step}; the checkpoint is saved: the same command "
-                "goes on from here."
+                f"Stopped by a signal after step {step}; the checkpoint is saved: run the same "
+                "command to continue."
             )
         self.model.stop_training = ends
 

@@ -86,9 +86,9 @@ def _require_places(config: Config, data: DataDirectory) -> None:
     longest = max(int(side.lengths.max(initial=0)) for side in sides)
     if longest > model.max_length:
         raise ConfigError(
-            f"model.positions learned has {model.max_length} places (model.max_length), and the "
-            f"data in {data.path} have sentences of {longest} tokens: raise --model.max-length to "
-            "that, or prepare the data with a smaller --max-length."
+            f"model.max_length is {model.max_length}, but {data.path} has sentences of {longest} "
+            f"tokens: raise --model.max-length to {longest}, or prepare the data with a smaller "
+            "--max-length."
         )
 
 

@@ -31,8 +31,8 @@ class StopRequest:
     """
 
     LINE = (
-        "stopping    asked to by a signal: the run ends after this step, or the next, and says so "
-        "when its checkpoint is saved; a second Ctrl-C ends it at once\n"
+        "stopping    after a signal: the run ends after this step or the next, when its checkpoint "
+        "is saved; a second Ctrl-C ends it at once\n"
     )
 
     def __init__(self, announces: bool) -> None:
@@ -142,7 +142,7 @@ def ended_before(config: Config, step: int) -> str:
         ended = option != _LAST_STEP and end["steps"] == step
         if ended and attrgetter(option)(config) == end["value"]:
             sentence = (
-                f"{config.run_dir} has stopped at step {step:,} because {end['because']}; to go "
-                f"on, change {option}, which is {end['value']}."
+                f"{config.run_dir} has stopped at step {step:,} because {end['because']}: to "
+                f"continue, change {option}, which is {end['value']}."
             )
     return str(horovod.gather(sentence)[0])

@@ -188,7 +188,7 @@ class Engine:
             settings = self.settings
             raise ConfigError(
                 f"--batch-tokens {settings.batch_tokens} with --beam-size "
-                f"{settings.decoding.beam_size} needs more memory than there is: lower one of them."
+                f"{settings.decoding.beam_size} needs too much memory: lower one of them."
             ) from None
 
 
@@ -227,8 +227,8 @@ def _tag(language: str, tags: Mapping[str, int]) -> str:
     tag = sentencepiece_model.language_tag(language, tags)
     if language and tag is None:
         known = ", ".join(sentencepiece_model.languages(tags))
-        known = f"it knows {known}" if known else "it has no tags of languages, so leave --to out"
-        raise ConfigError(f"The model cannot be asked to translate to {language!r}: {known}.")
+        known = f"give one of {known}" if known else "it has no language tags, so remove --to"
+        raise ConfigError(f"The model does not know the language {language!r}: {known}.")
     return tag or ""
 
 

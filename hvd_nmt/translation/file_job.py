@@ -40,7 +40,7 @@ def run(job: FileJob) -> None:
     with open_output(job.output, _identity(job, checkpoints)) as output:
         loaded = engine.load(job.run, [str(prefix) for prefix in checkpoints], job.settings)
         if output.lines_done:
-            print_line(f"{output.part} has {output.lines_done:,} lines: going on behind them.")
+            print_line(f"{output.part} has {output.lines_done:,} lines: continuing after them.")
         _translate_all(job, loaded, output)
 
 
@@ -109,7 +109,7 @@ def _check_files(job: FileJob) -> None:
     if job.input is None:
         return
     if not job.input.exists():
-        raise DataError(f"There is no file {job.input}.")
+        raise DataError(f"There is no file {job.input}: check --input.")
     for written in _written_files(job.output) if job.output else ():
         if written.exists() and written.samefile(job.input):
             raise ConfigError(f"{written} is the input: give the output another name.")
@@ -151,8 +151,8 @@ def _find_lines(output: Output, part: Path, mark: Path, job: str) -> None:
             count, end = count + 1, end + len(line)
     if count and (not mark.exists() or mark.read_text("utf-8") != job):
         raise ConfigError(
-            f"{part} is the half-finished output of another job, with other text, options or "
-            "checkpoints: remove it to start afresh."
+            f"{part} is the unfinished output of another job, with other text, options or "
+            "checkpoints: remove it to start again."
         )
     output.part, output.lines_done = part, 0 if job == AFRESH else count
     output.stream.truncate(end if output.lines_done else 0)
@@ -184,7 +184,7 @@ def _explained(path: Path | None) -> Iterator[None]:
         if path is None:  # Python flushes stdout once more at exit and must not fail then
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         name = path or "stdout"
-        raise ConfigError(f"{name} cannot be written: {error.strerror or error}.") from None
+        raise ConfigError(f"Cannot write {name}: {error.strerror or error}.") from None
 
 
 def _translate_all(job: FileJob, loaded: Engine, output: Output) -> None:

@@ -159,5 +159,5 @@ def test_checkpoint_of_another_vocabulary(run):
 
 def test_output_that_is_there_is_refused(run):
     for output in (run, run / "best_models", run / "spm.model"):
-        with pytest.raises(ConfigError, match="is there already: choose another --out,"):
+        with pytest.raises(ConfigError, match="already exists: choose another --out,"):
             averaging.write(run, newest_first(run), output)

@@ -53,7 +53,7 @@ def test_a_manifest_of_other_types_signed_again(run_dir, change):
     content = json.loads(path.read_text()) | change
     del content["sha256"]
     path.write_text(json.dumps(content | {"sha256": manifest._digest(content)}))
-    with pytest.raises(RunError, match=r"30\.json is no manifest of this version"):
+    with pytest.raises(RunError, match=r"30\.json is not a manifest of this version"):
         newest(run_dir)
     assert path.exists()
 
@@ -139,7 +139,7 @@ def test_what_cannot_be_read_this_time_is_not_damaged(run_dir, suffix):
     path, aside = run_dir / f"model.ckpt-30{suffix}", run_dir / "aside"
     path.rename(aside)
     path.symlink_to("/proc/self/mem")
-    words = rf"^{path}\b.* \(Input/output error\)\. It was left where it is: start the same"
+    words = rf"^Cannot read {path}\b.* \(Input/output error\)\. Fix the cause and run the same"
     with pytest.raises(RunError, match=words):
         newest(run_dir)
     if suffix == ".json":

@@ -52,7 +52,7 @@ def test_what_the_machine_forbids_is_a_sentence(number, name, capsys):
         raise OSError(number, os.strerror(number), name)
     assert outcome.exit_code == 2
     where = f"{name}: " if name else ""
-    said = f"x: {where}{os.strerror(number)}: mend that, or name another place.\n"
+    said = f"x: {where}{os.strerror(number)}: fix that, or give another path.\n"
     assert capsys.readouterr().err == said
 
 
@@ -84,7 +84,7 @@ open("done", "w").close()
 """
 
 
-WITHOUT = b"x goes on without stdout, which cannot be written any more "
+WITHOUT = b"x continues without stdout, which can no longer be written "
 
 
 @pytest.mark.parametrize(

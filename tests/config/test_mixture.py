@@ -24,9 +24,9 @@ def test_stages_are_read():
     [
         ("[{until: 5, weights: {a: 1}}]", "the last stage needs `until: end`"),
         ("[{until: end, weights: {a: 1}}, {until: 5, weights: {a: 1}}]", "after the one before"),
-        ("[{until: 0, weights: {a: 1}}]", "must have its last step, or end"),
+        ("[{until: 0, weights: {a: 1}}]", "needs `until`, a step or end"),
         ("[{until: end}]", "and weights, as in [{until: 50000, weights: {clean: 1,"),
-        ("[{until: end, weights: {}}]", "stage 1 must have its last step"),
+        ("[{until: end, weights: {}}]", "stage 1 needs `until`, a step or end"),
         ("[{until: end, weights: {a: .nan}}]", "a nan: give a number above 0, or 'as is'"),
         ("[{until: end, weights: {a: -1}}]", "give a number above 0"),
         ("[{until: end, weights: {a: true}}]", "give a number above 0"),

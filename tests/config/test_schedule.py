@@ -83,8 +83,8 @@ def test_the_formula_that_is_shown_gives_the_rate(decay, cap):
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"decay": "cosine"}, "training.learning_rate 2 is the highest rate"),
-        ({"decay": "linear", "learning_rate": 5e-4, "cooldown_steps": 9}, "by itself"),
+        ({"decay": "cosine"}, "training.learning_rate 2 is too high"),
+        ({"decay": "linear", "learning_rate": 5e-4, "cooldown_steps": 9}, "already falls to 0"),
         ({"decay": "warmup_stable_decay", "learning_rate": 5e-4}, "needs training.cooldown_steps"),
     ],
 )

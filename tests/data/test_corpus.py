@@ -60,7 +60,7 @@ def test_what_is_written_is_read(directory):
     assert data.manifest == corpus.read_manifest(directory)
     assert data.manifest.parts["train"].removed == {"too long": 1}
     for part in ("train", "test"):
-        with pytest.raises(DataError, match=f"has no text of a {part} part"):
+        with pytest.raises(DataError, match=f"has no {part} part"):
             data.text(part)
 
 
@@ -90,7 +90,7 @@ def test_a_missing_torn_or_changed_file_is_named(directory, name):
 
 
 def test_a_missing_directory_is_named_with_the_command_that_makes_it(tmp_path):
-    with pytest.raises(DataError, match="is not a prepared data directory: make one"):
+    with pytest.raises(DataError, match="is not a prepared data directory: make it with"):
         corpus.load(tmp_path)
     with pytest.raises(DataError, match=f"does not exist: .*hvd_nmt.prepare --out {tmp_path}/new"):
         corpus.load(tmp_path / "new")

@@ -159,7 +159,7 @@ def test_corpora_as_they_are_make_the_plan_of_one_corpus():
 
 
 def test_what_cannot_be_mixed_is_refused():
-    with pytest.raises(ConfigError, match="names the corpus new, of which the data have no pairs"):
+    with pytest.raises(ConfigError, match="names the corpus new, but the data have no pairs of it"):
         corpus_and_plan([Stage(END, {"new": 1.0})])
-    with pytest.raises(ConfigError, match=r"Stage 1 has 1\.\d pairs a step of 3 corpora"):
+    with pytest.raises(ConfigError, match=r"Stage 1 has 1\.\d pairs a step, too few for 3 corpora"):
         corpus_and_plan([Stage(END, dict.fromkeys(NAMES, 1.0))], tokens=11)

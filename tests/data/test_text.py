@@ -71,9 +71,9 @@ def test_compressed_files_are_read_whole_or_refused(tmp_path, pack, suffix):
     assert list(read_lines(path)) == []
     for torn in (packed[:-4], packed[:20] + b"\0\0\0\0" + packed[24:], b"plain\n"):
         path.write_bytes(torn)
-        with pytest.raises(DataError, match=rf"a\.en\.{suffix} cannot be read: \w"):
+        with pytest.raises(DataError, match=rf"a\.en\.{suffix}: \w"):
             list(read_lines(path))
-    with pytest.raises(DataError, match="the input is compressed: unpack it, or give a file name"):
+    with pytest.raises(DataError, match="is compressed: unpack it, or give a file"):
         list(read_lines(io.BytesIO(packed), lenient=True))
 
 
@@ -110,5 +110,5 @@ def test_pairs_of_unequal_missing_and_empty_files(tmp_path, monkeypatch):
             list(pair_blocks(*files(tmp_path, b"x\n" * counts[0], b"y\n" * counts[1])))
     with pytest.raises(DataError, match=r"a\.de is empty"):
         list(pair_blocks(*files(tmp_path, b"x\n", b"")))
-    with pytest.raises(DataError, match=r"none\.en cannot be read: No such file"):
+    with pytest.raises(DataError, match=r"none\.en: No such file"):
         list(read_lines(tmp_path / "none.en"))

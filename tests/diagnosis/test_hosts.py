@@ -21,7 +21,7 @@ def test_the_list_of_horovodrun():
           ("a:", "a:0", "a:two", ":2", "-oProxyCommand=x", "a b", "a slots=0")),
         ("a:1,b:1,a:1", "names a twice"),
         (",", "names no host"),
-        ("localhost:2,v100b:2", "localhost beside other hosts"),  # on each it is another machine
+        ("localhost:2,v100b:2", "localhost and other hosts"),  # on each it is another machine
     ],
 )  # fmt: skip
 def test_words_that_are_no_hosts(text, sentence):
@@ -36,7 +36,7 @@ def test_a_host_file(tmp_path):
     path.write_text("v100a slots=2\nv100b slots=\n")
     with pytest.raises(ConfigError, match=r"hosts has 'v100b slots=': .* lines NAME"):
         hosts.named("", path)
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="Cannot read"):
         hosts.named("", tmp_path / "nowhere")
 
 

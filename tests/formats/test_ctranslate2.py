@@ -138,7 +138,7 @@ def test_an_export_is_kept_until_the_checkpoint_changes(toy_run, tmp_path):
 
 def test_what_cannot_be_done_is_one_sentence(exported, monkeypatch):
     for wish in (Decoding(sample=True), Decoding(coverage_penalty=0.2), Decoding(min_length=2)):
-        with pytest.raises(ConfigError, match="use the TensorFlow backend"):
+        with pytest.raises(ConfigError, match="use --backend tensorflow"):
             CTranslate2Translator(exported, wish)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(ConfigError, match=r"pip install 'ctranslate2>=4,<5'"):

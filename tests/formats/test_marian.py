@@ -278,10 +278,10 @@ def test_a_matrix_for_each_side_is_read_as_it_is(separate, tmp_path, capsys):
         ("describes a model that cannot be", {"d_model": 30}),
         ("decoder_start_token_id 65000", {"decoder_start_token_id": 65000}),
         ("rows in model.shared.weight", {"model.shared.weight"}),
-        ("holds model.decoder.gate.weight", {"model.decoder.gate.weight"}),
-        ("lacks model.decoder.layers.0.fc1.bias", ["model.decoder.layers.0.fc1.bias"]),
+        ("also has model.decoder.gate.weight", {"model.decoder.gate.weight"}),
+        ("has no model.decoder.layers.0.fc1.bias", ["model.decoder.layers.0.fc1.bias"]),
         ("is a pickle", "pytorch_model.bin"),
-        ("vocab.json cannot be read", "vocab.json"),
+        ("vocab.json: ", "vocab.json"),
     ],
 )
 def test_what_cannot_be_imported_is_named(folder, tmp_path, capsys, message, change):

@@ -169,7 +169,7 @@ def test_the_moments_and_the_step_are_imported(run, rows):
     found = read_run(run)
     assert (found.saved_step, found.max_steps, found.finished) == (None, None, False)
     assert list(found.config) == ["model"]
-    assert any("nothing has been trained in it" in problem for problem in found.problems)
+    assert any("an imported model and no training yet" in problem for problem in found.problems)
 
 
 @pytest.mark.long
@@ -203,9 +203,9 @@ def test_what_does_not_fit_is_named(rows, spm, tmp_path, capsys):
     values = variables(rows)
     name = f"transformer_encoder/layer_0/{FFN}filter_layer/bias"
     for case, left, message in (
-        ("lacking", {k: v for k, v in values.items() if k != name}, f"lacks {name}"),
-        ("more", values | {"gate/kernel": values[EMBEDDING]}, "holds gate/kernel"),
-        ("other", {"w": values[EMBEDDING]}, "no checkpoint of an OpenSeq2Seq Transformer"),
+        ("lacking", {k: v for k, v in values.items() if k != name}, f"has no {name}"),
+        ("more", values | {"gate/kernel": values[EMBEDDING]}, "also has gate/kernel"),
+        ("other", {"w": values[EMBEDDING]}, "is not a checkpoint of an OpenSeq2Seq Transformer"),
         ("rows", values | {EMBEDDING: values[EMBEDDING][:-8]}, "rows: give the vocabulary"),
     ):
         prefix = save(tmp_path / case, {f"ForwardPass/{key}": v for key, v in left.items()})

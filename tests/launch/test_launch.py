@@ -153,9 +153,9 @@ def test_the_command_begins_after_two_dashes_or_with_train(
     ("words", "sentence"),
     [
         (["-H", "a:2", "--hostfile", "x", "train"], "not with both"),
-        (["-H", "a:2", "-np", "3", "train"], "have 2 slots, and 3 ranks were asked for"),
-        (["-H", "a:2", "--min-ranks", "3", "train"], "--min-ranks is 3, above the 2 ranks"),
-        (["-H", "a:2", "--min-ranks", "1", "train", "--ranks", "2"], "lets no host be left out"),
+        (["-H", "a:2", "-np", "3", "train"], "-np is 3, but the hosts have 2 slots"),
+        (["-H", "a:2", "--min-ranks", "3", "train"], "--min-ranks is 3: give at most 2"),
+        (["-H", "a:2", "--min-ranks", "1", "train", "--ranks", "2"], "fixes the number of ranks"),
         (["-H", "a:2", "--restarts-per-hour", "-1", "train"], "-1: it must be at least 0"),
         (["-H", "a:2"], "No command is given: write it after --, or train, as in python -m"),
         (["train", "--preset", "bsae"], "Unknown preset 'bsae"),

@@ -32,7 +32,7 @@ def found(ends=(), states=None, lost_hosts=None):
 @pytest.mark.parametrize(
     ("code", "exit_code", "words"),
     [
-        (-signal.SIGKILL, 137, "rank 3 on b was killed by SIGKILL (section 'step'); the kernel"),
+        (-signal.SIGKILL, 137, "rank 3 on b was killed by SIGKILL (section 'step'); perhaps"),
         (-signal.SIGSEGV, 139, "rank 3 on b was killed by SIGSEGV (section 'step')."),
         (1, 1, "rank 3 on b ended with code 1 (section 'step')."),
         (4, 4, "rank 3 on b ended with code 4 (section 'step')."),

@@ -101,7 +101,7 @@ def test_rank_0_does_not_begin_anew_where_the_checkpoint_is_missing(answers):
     lose(answers, "a")
     wanted = (A, B, C), 6, 2
     outlook = look(*wanted, known_step=500, is_restart=True)
-    assert any("checkpoint of step 500 is on none of" in said for said in outlook.hindrances)
+    assert any("no host has the checkpoint of step 500" in said for said in outlook.hindrances)
     answers["b"].facts["run_dir"]["saved_step"] = 500
     outlook = look(*wanted, known_step=500, is_restart=True)
     assert not any("checkpoint of" in said for said in outlook.hindrances)

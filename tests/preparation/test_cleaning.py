@@ -166,7 +166,7 @@ def test_scripts_of_languages(language, good, bad):
 def test_a_language_without_a_known_script():
     Cleaner(Rules(), ("klingon", "de"))
     for name in ("klingon", "x", "source"):
-        with pytest.raises(ConfigError, match=f"The script of the language '{name}' is not known"):
+        with pytest.raises(ConfigError, match=f"No script is known for the language '{name}'"):
             Cleaner(Rules(min_script_share=0.1), (name, "de"))
 
 

@@ -129,4 +129,4 @@ def test_prepare_writes_them_beside_the_text(tmp_path, capsys, monkeypatch):
     assert corpus.load(tmp_path / "one").manifest.hash == data.manifest.hash
     unigram = ["--vocabulary-type", "unigram"]
     assert prepare.main([*argv, str(tmp_path / "none"), *more, *unigram]) == 3
-    assert "not of byte-pair encoding" in capsys.readouterr().err
+    assert "--bpe-dropout needs a byte-pair vocabulary" in capsys.readouterr().err

@@ -138,7 +138,7 @@ def test_tags_may_be_reserved_and_one_direction_names_the_files(files):
     ("change", "said"),
     [
         (("weight: 2", "wieght: 2"), "corpus clean: unknown key 'wieght' (did you mean 'weight'?)"),
-        (("name: crawled", "name: clean"), "clean names two corpora"),
+        (("name: crawled", "name: clean"), "two corpora are named clean"),
         (("[crawled.t]", "[crawled.t, a]"), "corpus crawled: train has 1 source and 2 target"),
     ],
 )

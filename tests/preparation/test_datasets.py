@@ -75,7 +75,7 @@ def test_other_bytes_are_refused_and_a_damaged_file_is_fetched_again(wmt, archiv
     good = (shutil.copytree(archives, place) / EUROPARL).read_bytes()
     (place / EUROPARL).write_bytes(mirrors.tar({"../../evil": b"x"}))
     with mirrors.serving(place) as server:
-        with pytest.raises(DataError, match=r"de-en.tgz is not the file it should be, of sha256:"):
+        with pytest.raises(DataError, match=r"de-en.tgz is another file than expected.* sha256:"):
             wmt(server.url)
         assert list(downloads.iterdir()) == []
         (downloads / "de-en.tgz").write_bytes(good[:-1])
@@ -100,9 +100,9 @@ def test_text_appears_whole_or_not_at_all(wmt, archives, tmp_path, monkeypatch):
 def test_a_server_that_is_not_there_is_one_sentence_without_a_password(wmt, tmp_path):
     with mirrors.serving(tmp_path) as server:
         gone = server.url.replace("//", "//user:secret@")
-        with pytest.raises(DataError, match=r"/de-en.tgz cannot be fetched: (File )?[Nn]ot [Ff]ou"):
+        with pytest.raises(DataError, match=r"Cannot download .*/de-en.tgz: (File )?[Nn]ot [Ff]ou"):
             wmt(gone)
-    with pytest.raises(DataError, match=r"Connection refused.* --mirror, or put the") as caught:
+    with pytest.raises(DataError, match=r"Connection refused.* --mirror, or copy the") as caught:
         wmt(gone)
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -168,7 +168,7 @@ def test_what_is_no_log_is_refused_in_one_sentence(tmp_path):
     for content in (b"", b"hello\n", os.urandom(2000), b'{"kind": "train"}\n'):
         path = tmp_path / "file"
         path.write_bytes(content)
-        with pytest.raises(RunError, match=r"no log of an OpenSeq2Seq training") as caught:
+        with pytest.raises(RunError, match=r"not a log of an OpenSeq2Seq training") as caught:
             openseq2seq_log.read_log(path)
         assert "\n" not in str(caught.value)
 

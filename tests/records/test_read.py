@@ -130,7 +130,7 @@ def test_read_any_tells_directories_logs_and_nothing_apart(run_dir, tmp_path):
     assert read_any_run(log_file).source == "OpenSeq2Seq"
     with pytest.raises(RunError, match="does not exist"):
         read_any_run(tmp_path / "nothing")
-    with pytest.raises(RunError, match=r"neither config\.yaml nor metrics\.jsonl"):
+    with pytest.raises(RunError, match=r"has no config\.yaml and no metrics\.jsonl"):
         read_run(tmp_path)
 
 
@@ -156,14 +156,14 @@ DAMAGED = edited(rb"\n", b"\n{damaged\n")
 @pytest.mark.parametrize(
     ("file", "change", "said"),
     [
-        ("config.yaml", None, "config.yaml cannot be read: No such file"),
+        ("config.yaml", None, "config.yaml: No such file"),
         ("config.yaml", edited(rb"(?<=max_steps: )\d+", b"many"), "max_steps must be of type int"),
         ("telemetry/b.jsonl", None, "GPUs and network of b are unknown: each host writes its own"),
         ("environment.json", None, "environment.json is missing or damaged"),
         ("environment.json", lambda _: b"{", "environment.json is missing or damaged"),
         ("metrics.jsonl", None, "metrics.jsonl has no steps, or is missing"),
-        ("metrics.jsonl", DAMAGED, "metrics.jsonl has 1 line of no JSON, left out"),
-        ("telemetry/a.jsonl", DAMAGED, "a.jsonl has 1 line of no JSON, left out"),
+        ("metrics.jsonl", DAMAGED, "metrics.jsonl: 1 line skipped, not JSON"),
+        ("telemetry/a.jsonl", DAMAGED, "a.jsonl: 1 line skipped, not JSON"),
     ],
 )
 def test_what_is_missing_or_damaged_is_said_and_the_rest_is_read(run_dir, file, change, said):

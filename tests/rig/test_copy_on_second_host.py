@@ -44,5 +44,5 @@ def test_the_first_host_loses_its_disk(two_hosts, host_commands, toy_data, tmp_p
 
     shutil.rmtree(tmp_path / "v100a" / "run")
     said = train(two_hosts, host_commands, tmp_path, toy_data, 8)
-    assert "found       the checkpoint of step 5 on v100b" in said
+    assert "newest      the checkpoint of step 5 on v100b" in said
     assert [line["step"] for line in toy.metrics(tmp_path / "v100a" / "run")] == [*range(1, 9)]

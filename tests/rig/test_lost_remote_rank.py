@@ -21,5 +21,5 @@ def test_rank_0_says_that_a_rank_is_gone(two_hosts, toy_data, tmp_path):
         assert run.left_behind() == []
     sentences = [line for line in done.stderr.splitlines() if "hvd_nmt.train: " in line]
     assert len(sentences) == 1, done.stderr
-    assert "Another rank is gone, and what it said is above" in sentences[0]
+    assert "Another rank ended, with its message above" in sentences[0]
     assert "stopping" not in done.stderr

@@ -44,7 +44,7 @@ def test_a_line_that_is_no_json_is_skipped_and_counted(tmp_path, damage):
     path.write_bytes(b'{"step": 1}\n' + damage + b'{"step": 2}\n')
     problems: list[str] = []
     assert list(jsonl.read(path, problems)) == [{"step": 1}, {"step": 2}]
-    assert problems == [f"{path} has 1 line of no JSON, left out."]
+    assert problems == [f"{path}: 1 line skipped, not JSON."]
 
 
 def test_steps_are_dropped_and_other_lines_stay_to_the_byte(tmp_path):

@@ -87,7 +87,7 @@ def test_what_goes_wrong_ends_the_samples_and_nothing_else(tmp_path, caplog, mon
     sample(path, 5)
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.startswith("v100a: telemetry stops (")
-    assert message.endswith("), the training goes on.")
+    assert message.endswith("), the training continues.")
     assert reason in message
 
 

@@ -91,7 +91,7 @@ def test_what_fails_is_said_once_and_holds_nobody(tmp_path, monkeypatch, capsys)
     warning, failure = capsys.readouterr().out.splitlines()
     assert "MLFLOW_TRACKING_URI holds a password" in warning
     assert SECRET not in warning
-    assert failure == "tracker     mlflow fails (OSError): the run goes on"
+    assert failure == "tracker     mlflow fails (OSError): the run continues"
     monkeypatch.setattr(tracker_module, "_LIMIT_S", 0)
     monkeypatch.setattr(tracker_module, "_BEGIN", {"mlflow": lambda *_: threading.Event().wait()})
     with started("mlflow", tmp_path) as tracker:  # a server that never answers

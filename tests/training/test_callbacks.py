@@ -129,7 +129,7 @@ def test_finite_steps_go_on_without_asking_anyone(guard, monkeypatch):
     [
         ((0, 1), math.nan, "At step 12 the loss became NaN or Inf on rank 1 (v100b), step 3 in a"),
         ((1, 1), 1.5, "on rank 0 (v100a), rank 1 (v100b), step 3 in a row."),
-        ((0, 0), math.inf, "the gradient became NaN or Inf, step 3 in a row. It was"),
+        ((0, 0), math.inf, "the gradient became NaN or Inf, step 3 in a row. These"),
     ],
 )
 def test_the_third_in_a_row_ends_the_run_and_names_rank_and_host(guard, not_finite, norm, words):

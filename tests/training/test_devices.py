@@ -72,7 +72,7 @@ def test_gpus_that_tensorflow_cannot_use_are_one_sentence(
     with pytest.raises(ClusterError) as raised:
         devices.set_up(rank(0, 2), "auto")
     why = "" if built else r" \(this one was built without CUDA\)"
-    words = rf"v100a has 2 GPUs \(Tesla V100.*\) that TensorFlow cannot use{why}: .*dso_loader"
+    words = rf"v100a has 2 GPUs \(Tesla V100.*\) that TensorFlow cannot use{why}\. .*dso_loader"
     assert re.match(words, str(raised.value))
     assert "--training.device cpu" in str(raised.value)
 
@@ -93,7 +93,7 @@ def test_gpus_that_nobody_wants_do_not_matter(hardware, nvml_library, monkeypatc
 @pytest.mark.parametrize("gpus", [1, 2])
 def test_more_ranks_than_gpus_is_one_sentence(hardware, gpus):
     hardware(gpus=gpus)
-    with pytest.raises(ClusterError, match=rf"v100a runs 3 ranks .* {gpus} GPU.*{gpus} slot"):
+    with pytest.raises(ClusterError, match=rf"v100a runs 3 ranks, .* {gpus} GPU.*{gpus} slot"):
         devices.set_up(rank(0, 3))
 
 

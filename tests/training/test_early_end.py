@@ -54,7 +54,7 @@ def test_the_same_command_says_so_and_trains_nothing(no_gain: dict) -> None:
     done = no_gain["runs"][1]
     assert done.returncode == 0, done.stderr
     assert (
-        f"run has stopped at step 4 because {BECAUSE}; to go on, change evaluation.stop_after, "
+        f"run has stopped at step 4 because {BECAUSE}: to continue, change evaluation.stop_after, "
         "which is 1."
     ) in done.stdout
     assert toy.steps_done(no_gain["run_dir"]) == 4

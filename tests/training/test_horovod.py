@@ -23,7 +23,7 @@ SAID = {  # fault -> exit code of all ranks, and what one of them says
     "optimizer_not_wrapped": (6, "Gradients do not add up: on rank 0"),
     "nan_three_times_in_a_row": (
         6, f"At step {NAN_STEP + 1} the loss became NaN or Inf on rank 1 ({HOST}), step 3 in a "
-        "row. It was skipped, as those before; the checkpoints are good",
+        "row. These steps were skipped, the checkpoints are good",
     ),
 }  # fmt: skip
 

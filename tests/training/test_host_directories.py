@@ -91,7 +91,7 @@ def test_hosts_that_share_a_directory_keep_one(agreed):
 @pytest.mark.parametrize("case", ["wiped", "older", "damaged", "unknown"])
 def test_the_newest_intact_checkpoint_is_where_the_run_goes_on(agreed, run, case):
     (first, second), found = agreed[case]
-    assert "found       the checkpoint of step 30 on host1" in found["said"]
+    assert "newest      the checkpoint of step 30 on host1" in found["said"]
     assert (found["writers"], found["source"]) == ([0, 1], 1)
     verify(newest_first(second)[0])
     if case != "damaged":  # its records are not behind
@@ -111,10 +111,10 @@ def test_a_damaged_copy_is_put_aside(agreed):
 def test_no_run_begins_over_the_damaged_checkpoints_of_another_host(agreed):
     _, found = agreed["buried"]
     assert "writers" not in found
-    assert "run on host1 held checkpoints and none that is complete" in found["said"][-1]
+    assert "run on host1 had checkpoints, but none is complete" in found["said"][-1]
 
 
 def test_another_run_is_refused(agreed):
     _, found = agreed["another_run"]
     assert "writers" not in found
-    assert "run holds another run on host1 than on host0: move the one away" in found["said"][0]
+    assert "run has another run on host1 than on host0: move one of them away" in found["said"][0]

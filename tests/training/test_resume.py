@@ -127,7 +127,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_sigterm_saves(
     newest = newest_first(run_dir)[0].step
     assert newest in (35, 36)
     assert f"Stopped by a signal after step {newest}; the checkpoint is saved" in done.stderr
-    assert done.stderr.count("stopping    asked to by a signal") == 1
+    assert done.stderr.count("stopping    after a signal") == 1
     assert "Traceback" not in done.stderr
     assert [line["step"] for line in toy.metrics(run_dir)][-1] == newest
 
@@ -193,7 +193,7 @@ def test_the_newest_checkpoint_of_all_hosts_is_where_a_run_goes_on(
     options = toy.run_options(toy_data, "run", "--training.max-steps", "42")
     done = toy.Run([*command, *options], tmp_path, toy.environment(tmp_path)).finished()
     assert done.returncode == 0, done.stderr
-    assert "found       the checkpoint of step 40 on host1" in done.stdout
+    assert "newest      the checkpoint of step 40 on host1" in done.stdout
     for host in ("host0", "host1"):
         assert newest_first(tmp_path / host / "run")[0].step == 42
     assert [line["step"] for line in toy.metrics(tmp_path / "host0" / "run")] == [*range(1, 43)]

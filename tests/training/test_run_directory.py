@@ -43,7 +43,7 @@ def test_second_run_is_refused_and_told_who_is_there(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_at_the_start_names_the_folder(tmp_path: Path) -> None:
-    wanted = f"directory {tmp_path} cannot be written to on v100a .No space left on device.: make"
+    wanted = f"Cannot write the run directory {tmp_path} on v100a .No space left on device.: make"
     with (
         pytest.raises(RunError, match=wanted),
         run_directory.writing(tmp_path, "v100a"),
