@@ -133,10 +133,7 @@ class Anatomy:
 
 
 def prefixes(run_dir: Path) -> list[Path]:
-    """The prefixes of a run's checkpoints, damaged ones too, by step, newest last.
-
-    They are `model.ckpt-N`, else those in `best_models`.
-    """
+    """The prefixes of `model.ckpt-N`, or else of `best_models`, damaged ones too, newest last."""
     for pattern in (f"{names.NEWEST}*.index", f"{names.BEST_DIR}/*.index", "*.index"):
         found = [path.with_name(path.name.removesuffix(".index")) for path in run_dir.glob(pattern)]
         if found:

@@ -126,10 +126,7 @@ def read_fully(prefix: Path) -> None:
 
 
 def find(run_dir: Path, which: str) -> Path:
-    """The prefix of a checkpoint: "best" (by `evaluation.best_by`), "latest", or a prefix or file.
-
-    Raises RunError if there is no such checkpoint, or it cannot be told which one it is.
-    """
+    """The prefix of "best" (`evaluation.best_by`), "latest", a prefix or a file; RunError: none."""
     if which in ("best", "latest"):
         best, newest = best_first(run_dir), newest_first(run_dir)
         found = (best if which == "best" else newest) or newest or best

@@ -31,8 +31,7 @@ class Saver:
     """Writes the checkpoints of a run; for one rank of each directory.
 
     Args:
-        state: its `model` is the Transformer, its `ema`, if any, the moving average of the weights,
-            which is then the model in `.meta`.
+        state: its `model` is the Transformer; its `ema`, if any, the average, is that in `.meta`.
         facts: the manifest's values that do not change during the run.
         keep, keep_best: newest and best checkpoints kept, the best by `evaluation.best_by`.
     """

@@ -132,10 +132,7 @@ class BatchPlan:
     def padded_shapes(
         self, epoch: "EpochPlan", size: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Largest shapes of a rank's batches, by the steps' places in `order`.
-
-        Returns rows, padded source lengths and padded target lengths, each int64 [steps].
-        """
+        """Largest rows, source and target lengths of a rank, int64 [steps], by place in `order`."""
         first = np.sort(epoch.first)
         rows = -(-np.diff(np.append(first, len(epoch.order))) // size)
         source, target = (
@@ -162,8 +159,7 @@ class EpochPlan:
     """The steps of one epoch.
 
     Attributes:
-        order: int64 [sentences], a permutation of the corpus, or of what is drawn of copies and of
-            several corpora; steps are slices of it.
+        order: int64 [sentences], a permutation of the corpus, or of what is drawn; cut into steps.
         first: int64 [steps], where each step starts in `order`, in the order of training.
         last: int64 [steps], where each step ends.
         source_tokens: int64 [steps], real source tokens over all ranks, eos counted.

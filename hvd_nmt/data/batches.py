@@ -44,8 +44,7 @@ class Batch(NamedTuple):
         epoch: epoch of this step, from 0.
         step: step within the epoch, from 0.
         rank_target_tokens: real target tokens of each rank, by rank.
-        sentences: int64, places of the sentences in these rows among all of the training text, of
-            which they may be copies; none for pad rows.
+        sentences: int64, places of these rows in the training text, without those of pad.
     """
 
     source_BxS: np.ndarray

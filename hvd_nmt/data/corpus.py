@@ -98,10 +98,7 @@ class DataDirectory:
         return self.path / f"{part}.{language}"
 
     def text(self, part: str) -> tuple[list[str], list[str]]:
-        """Raw source and target lines of "dev" or "test", dev in the order of its pairs.
-
-        Raises DataError where the directory holds no such part.
-        """
+        """Raw lines of "dev" or "test", source and target, in order; DataError: no such part."""
         if part == "train" or part not in self.manifest.parts:
             raise DataError(f"{self.path} has no {part} part: prepare it with one.")
         source, target = (

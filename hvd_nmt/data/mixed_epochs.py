@@ -65,10 +65,7 @@ class MixedEpochs:
     def of(
         cls, data: DataDirectory, stages: Sequence[Stage], tokens_per_step: int, seed: int
     ) -> "MixedEpochs":
-        """Those of prepared data; without stages the weights of the data hold all the time.
-
-        ConfigError: the data have only one corpus; or as the class.
-        """
+        """Those of data, without stages by the data's weights; ConfigError: there is one corpus."""
         ranges = data.manifest.by_corpus("train")
         if not ranges:
             raise ConfigError(

@@ -56,11 +56,6 @@ def without_tags(line: str, known: Container[str]) -> str:
     return " ".join(dropwhile(known.__contains__, line.split(" ")))
 
 
-def language_tag(language: str, known: Container[str]) -> str | None:
-    """The known tag that asks for a language, as Google's or as OPUS-MT's; None: there is none."""
-    return next((tag for tag in (f"<2{language}>", f">>{language}<<") if tag in known), None)
-
-
 def languages(known: Iterable[str]) -> list[str]:
     """The languages that some tags ask for."""
     found = (re.fullmatch("<2(.+)>|>>(.+)<<", tag) for tag in known)

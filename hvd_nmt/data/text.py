@@ -46,7 +46,6 @@ class Block(NamedTuple):
 
     @property
     def pairs(self) -> int:
-        """How many pairs it has."""
         return len(self.lines[0])
 
 

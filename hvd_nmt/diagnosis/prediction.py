@@ -50,10 +50,7 @@ class Measurement:
 
 
 def measure(run: PlannedRun) -> Measurement:
-    """Measure on all slots of the hosts of a run.
-
-    ClusterError: it did not come to an end, or not in time; with the reason of a rank.
-    """
+    """Measure on all slots of a run's hosts; ClusterError: it failed, or took too long."""
     try:
         done = subprocess.run(
             _launch_command(run), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

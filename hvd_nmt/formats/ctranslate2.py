@@ -54,8 +54,7 @@ def convert(run: Path, checkpoint: str, out: Path, quantization: Quantization = 
 def cached(run: Path, checkpoint: str, quantization: Quantization = "float32") -> Path:
     """The model directory of a checkpoint under `<run>/exports/`, made if it is not there yet.
 
-    Its name holds the checkpoint's and a hash of its files, so that a changed checkpoint of the
-    same name is converted anew.
+    Its name holds a hash of the checkpoint's files: a changed one of the same name is made anew.
     """
     prefix = find(run, checkpoint)
     files = json.dumps(manifest_of(run, prefix).files, sort_keys=True)

@@ -217,10 +217,7 @@ def _table(config: ModelConfig) -> dict[str, tuple[str, ...]]:
 
 
 def read_vocabulary(folder: Path, separate: bool) -> MarianVocabulary:
-    """Join .spm and .json files; where embeddings are `separate` there are two .json files.
-
-    RunError: a file is missing, or is not what its name says.
-    """
+    """Join .spm and .json files, two of these if `separate`; RunError: one is missing or wrong."""
     source, target = (_model(folder / f"{side}.spm") for side in ("source", "target"))
     ids = _ids(folder / "vocab.json")
     if separate:

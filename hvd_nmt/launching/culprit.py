@@ -1,7 +1,6 @@
 """Who was the first to fail, and what follows: a function of what all hosts told.
 
-Ranks that end because another did are never named: those that say so (the section LOST), and those
-that C++ aborts when a connection ends.
+Ranks that end because another did are never named: they say so (LOST), or C++ aborted them.
 """
 
 import signal

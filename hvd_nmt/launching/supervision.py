@@ -26,10 +26,7 @@ _HOUR_S = 3600.0
 
 
 def supervise(job: Job) -> int:
-    """Start the ranks until the run is done, or cannot be done; the exit code (`common.errors`).
-
-    ClusterError: something hinders the first start, or hosts were missing for too long.
-    """
+    """Start ranks until the run is done or cannot be; its exit code. ClusterError: no hosts."""
     return _Supervision(job).run()
 
 

@@ -240,10 +240,7 @@ def _may_end(position: tf.Tensor, decoding: Decoding, count: int) -> tf.Tensor:
 def _score(
     logp_BxC: tf.Tensor, length: tf.Tensor, coverage_BxCxS: tf.Tensor, decoding: Decoding
 ) -> tf.Tensor:
-    """See `beam_search`; `coverage_BxCxS` is the attention summed over the target positions.
-
-    Source: Wu et al. 2016 (arXiv 1609.08144), equation 14.
-    """
+    """Wu et al. 2016, equation 14; `coverage_BxCxS` is the attention, summed over the target."""
     score_BxC = logp_BxC / decoding.penalty(tf.cast(length, tf.float32))
     if decoding.coverage_penalty:
         share_BxCxS = tf.clip_by_value(coverage_BxCxS, 1e-30, 1.0)  # a score stays finite

@@ -102,15 +102,11 @@ class Dropout:
 
 def no_dropout(x: tf.Tensor, rate: float) -> tf.Tensor:
     """What evaluation and decoding use in place of `Dropout`."""
-    del rate
     return x
 
 
 def step_seed(seed: int, step: tf.Tensor, rank: int) -> tf.Tensor:
-    """The seed of one training step (an int64 scalar) on one rank, int32 [2].
-
-    Ranks see different sentences and need different masks.
-    """
+    """The seed of a step (an int64 scalar) on one rank, int32 [2]: ranks need different masks."""
     with tf.device("CPU:0"):
         first = tf.constant((seed * 1_000_003 + rank) % (1 << 31), tf.int32)
         second = tf.cast(step % ((1 << 31) // SITES_PER_STEP), tf.int32) * SITES_PER_STEP

@@ -83,11 +83,6 @@ def linear(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor | None = None) -> tf
     return tf.reshape(y, tf.concat([tf.shape(x)[:-1], [width_out]], 0))
 
 
-def added(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """x + y of equal shapes; the automatic gradient of + would see whether one is broadcast."""
-    return tf.add_n([x, y])
-
-
 @tf.custom_gradient
 def _narrowing_matmul(x_NxI: tf.Tensor, kernel_IxO: tf.Tensor) -> Any:
     """The product, with the gradient of a tall kernel computed as its transpose.

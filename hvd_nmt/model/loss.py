@@ -4,8 +4,7 @@ N target positions, D model width, V vocabulary.
 
 The smoothed label has 1 - e on the right token and u = e / (V - 1) on each other one. The loss is
 the cross-entropy minus the entropy of that label, so a perfect model has loss 0 (the recipe's
-convention, OpenSeq2Seq `losses/sequence_loss.py`; it differs from plain smoothed cross-entropy by
-the constant `smoothing_entropy`).
+convention, OpenSeq2Seq `losses/sequence_loss.py`; `smoothing_entropy` below the plain one).
 """
 
 import math
@@ -16,8 +15,7 @@ import tensorflow as tf
 from hvd_nmt.model import device
 
 ON_CPU, ON_GPU = 1 << 24, 1 << 26
-"""logits held at a time, 64 and 256 MB in float32: larger batches are taken in pieces, which
-stay nearer to a processor's caches"""
+"""logits held at a time, 64 and 256 MB in float32: pieces of a batch stay nearer to caches"""
 
 _UNDERFLOW = 1e-30
 """probabilities below may have lost digits, or be 0"""
@@ -75,7 +73,6 @@ def cross_entropy(
         smoothed = loss.smoothed - entropy * real_tokens
 
         def gradient(dsmoothed: tf.Tensor, dnll: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            del dnll
             return dstates_NxD * tf.cast(dsmoothed, dstates_NxD.dtype), dembedding_VxD * dsmoothed
 
         return (smoothed, loss.nll), gradient

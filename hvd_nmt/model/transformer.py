@@ -18,7 +18,7 @@ from hvd_nmt.config import BOS, PAD, ModelConfig
 from hvd_nmt.model import attention
 from hvd_nmt.model.attention import Cache, CrossAttention, SelfAttention
 from hvd_nmt.model.dropout import no_dropout
-from hvd_nmt.model.layers import Block, Drop, FeedForward, LayerNorm, added
+from hvd_nmt.model.layers import Block, Drop, FeedForward, LayerNorm
 
 Attention = tuple[tf.Tensor, ...]
 """cross-attention weights of each decoder layer, [B, H, T, S] before dropout"""
@@ -99,7 +99,8 @@ class Layer(Block):
     def _added(
         self, norm: LayerNorm, x_BxTxD: tf.Tensor, y_BxTxD: tf.Tensor, drop: Drop
     ) -> tf.Tensor:
-        x_BxTxD = added(x_BxTxD, drop(y_BxTxD, self.rate))
+        # The automatic gradient of + would see whether one is broadcast.
+        x_BxTxD = tf.add_n([x_BxTxD, drop(y_BxTxD, self.rate)])
         return x_BxTxD if self.pre_norm else norm(x_BxTxD)
 
 

@@ -46,10 +46,7 @@ class Input(NamedTuple):
         return [*map(joined, zip(*self.facts, strict=True))]
 
     def blocks(self) -> Iterator[tuple[Paths, int, Block]]:
-        """The line pairs, the files they are from, and how many pairs the files before have.
-
-        Raises DataError as `pair_blocks`.
-        """
+        """The line pairs, their files, the pairs of the files before; raises as `pair_blocks`."""
         before = 0
         for paths in self.paths:
             for block in pair_blocks(*paths):

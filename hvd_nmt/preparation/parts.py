@@ -1,7 +1,6 @@
 """A part (train, dev, test) on its way from raw text to clean text, in `removed.tsv.gz` what goes.
 
-Text goes from file to file; only a hash of each side, 16 bytes a pair, stays in memory, by which
-duplicates and leaks are found.
+Text goes from file to file; hashes, 16 bytes a pair, stay in memory to find duplicates and leaks.
 """
 
 import gzip

@@ -88,10 +88,7 @@ class _Build:
 
 
 def _clean(build: _Build) -> dict[str, PartState]:
-    """Writes the clean text of all parts; how each came out, by its name.
-
-    Dev and test come first: what they hold is then taken out of train.
-    """
+    """Writes the clean text of all parts, train last: what the others hold is taken out of it."""
     made: dict[str, PartState] = {}
     for part in ("dev", "test", "train"):
         if any(part in each.inputs for each in build.corpora):

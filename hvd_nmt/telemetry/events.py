@@ -27,7 +27,6 @@ METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_DIR = "tensorboard"
 HYPOTHESES_DIR = "hypotheses"
 """translations of the dev set, dev.STEP.txt"""
-_NOT_FINITE = {"nan", "inf", "-inf"}
 _RECIPE = {"global_step/sec": "steps_per_s", "Eval_BLEU_Score": "pseudo_bleu"}
 
 
@@ -52,7 +51,7 @@ def _with_floats(line: dict[str, Any]) -> dict[str, Any]:
     if line.get("kind") == "text":
         return line
     return {
-        key: float(value) if isinstance(value, str) and value in _NOT_FINITE else value
+        key: float(value) if value in ("nan", "inf", "-inf") else value
         for key, value in line.items()
     }
 
@@ -62,8 +61,7 @@ class EventStore(contextlib.AbstractContextManager["EventStore"]):
     """What is written during training. For one thread; every call is on disk when it returns.
 
     A line that has a `step` is about the training and is replaced when a resumed run passes that
-    step again. A line without one (`record`) is about the run and stays. Every call raises a
-    RunError when the disk is full, and the like.
+    step again. A line without one (`record`) is about the run and stays. RunError: a full disk etc.
     """
 
     def __init__(

@@ -18,8 +18,7 @@ def read(path: Path, problems: list[str] | None = None) -> Iterator[dict[str, An
     """Reads the objects of a file one by one, without a torn last line.
 
     Non-finite floats are the strings that `JsonlFile` made of them. Lines that are no JSON object
-    are left out; `problems` gets a sentence with their number, or with why the file cannot be read,
-    which without it is an OSError.
+    are left out. `problems` gets a sentence on them, or on an OSError, which else is raised.
     """
     damaged = 0
     try:

@@ -28,10 +28,7 @@ Calls = tuple[Callable[[int, Values], object], Callable[[bool], object]]
 
 @final
 class Tracker(contextlib.AbstractContextManager["Tracker"]):
-    """Does nothing if `telemetry.tracker` is none, or on another rank; a context manager.
-
-    ConfigError: the library is not installed.
-    """
+    """Does nothing if `telemetry.tracker` is none, or on another rank; ConfigError: no library."""
 
     def __init__(self, config: Config, is_first: bool) -> None:
         self._config, self._name = config, config.telemetry.tracker if is_first else "none"

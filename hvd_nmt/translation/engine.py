@@ -50,10 +50,7 @@ class Line(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Engine:
-    """Everything that a translation needs; made by `load`.
-
-    Its methods raise a ConfigError where they need more memory than there is.
-    """
+    """Everything that a translation needs, made by `load`; ConfigError: it needs more memory."""
 
     backend: "Translator | CTranslate2Translator"
     tokenizers: Tokenizers
@@ -224,12 +221,13 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
 
 def _tag(language: str, tags: Mapping[str, int]) -> str:
     """What asks for a language; "" for none."""
-    tag = sentencepiece_model.language_tag(language, tags)
-    if language and tag is None:
+    # As Google or as OPUS-MT writes it.
+    tag = next((tag for tag in (f"<2{language}>", f">>{language}<<") if tag in tags), "")
+    if language and not tag:
         known = ", ".join(sentencepiece_model.languages(tags))
         known = f"give one of {known}" if known else "it has no language tags, so remove --to"
         raise ConfigError(f"The model does not know the language {language!r}: {known}.")
-    return tag or ""
+    return tag
 
 
 def _ctranslate2(run: Path, which: Sequence[str], settings: Settings) -> "CTranslate2Translator":

@@ -152,10 +152,7 @@ def require_equal_lengths(texts: Sequence[Text]) -> None:
 
 
 def compare(systems: Sequence[Text], references: Sequence[Text]) -> Comparison:
-    """Scores systems and compares each with the first.
-
-    All texts have the same number of lines: see `require_equal_lengths`.
-    """
+    """Scores systems and compares each with the first; see `require_equal_lengths`."""
     lines = [reference.lines for reference in references]
     signatures, found = PairedTest(
         list(systems),
