@@ -59,10 +59,7 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
 
 
 def mean(prefixes: Sequence[Path]) -> dict[str, np.ndarray]:
-    """Key -> the mean, float32, of each weight of the checkpoints of one model with these prefixes.
-
-    Summed in float64, one weight after the other: memory holds the result and one weight more.
-    """
+    """Key -> the mean, float32, of each weight of checkpoints, summed in float64 one by one."""
     readers, found = [contents.reader(prefix) for prefix in prefixes], {}
     for variable in contents.read(prefixes[0]).variables:
         if variable.group in contents.WEIGHTS:

@@ -197,10 +197,7 @@ def reader(prefix: Path) -> Any:
 
 
 def changes(before: Path, after: Path) -> dict[str, float]:
-    """How far each group of weights moved between two checkpoints of one run.
-
-    Group -> norm of the difference over the norm before, all weights of the group as one vector.
-    """
+    """Group -> norm of its weights' change between two checkpoints, over their norm before."""
     readers = reader(before), reader(after)
     squares: dict[str, np.ndarray] = collections.defaultdict(lambda: np.zeros(2))
     for variable in read(before).variables:

@@ -1,7 +1,4 @@
-"""Source and target ids in, the log-probability of each target token out.
-
-B sentences, S source and T target positions, V vocabulary.
-"""
+"""Ids in, log-probabilities out. B sentences, S source and T target positions, V vocabulary."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -172,10 +172,7 @@ def pair_keys(keys: np.ndarray) -> np.ndarray:
 
 
 def leaks(keys: np.ndarray, held_out: np.ndarray) -> np.ndarray:
-    """Which sides of training pairs are sentences of another part, by the `keys` of both.
-
-    Returns bool [pairs, 2]: the source is one of its sources, the target one of its targets.
-    """
+    """Which sides of pairs are sentences of another part, by both `keys`: bool [pairs, 2]."""
     return np.stack([np.isin(keys[:, side], held_out[:, side]) for side in (0, 1)], axis=1)
 
 

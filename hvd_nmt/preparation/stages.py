@@ -31,10 +31,7 @@ _ROUGH_PAIRS, _ROUGH_COVERAGE = 100_000, 0.995
 def make(
     options: Options, found: Sequence[CorpusFiles], request: dict[str, Any], result: Path
 ) -> None:
-    """Fills a folder, which becomes the data directory; `request` is all that decides it.
-
-    DataError: the text cannot be used, or no training pair is left.
-    """
+    """Makes the data directory that `request` describes; DataError: no training pair is left."""
     work = result / "work"
     work.mkdir()
     if options.dataset == "embedded":

@@ -111,10 +111,7 @@ def _with_space_before(model: bytes, tags: Sequence[str]) -> bytes:
 
 
 def spread(pairs: int, most: int) -> np.ndarray:
-    """Which of so many pairs to train on: at most `most` (0: all), evenly spread; bool [pairs].
-
-    SentencePiece keeps its text in memory, and more than a few million lines change little.
-    """
+    """Which pairs to train on, evenly spread: at most `most`, for memory (0: all); bool [pairs]."""
     chosen = min(most or pairs, pairs)
     found = np.zeros(pairs, bool)
     found[-(-np.arange(1, chosen + 1) * pairs // max(chosen, 1)) - 1] = True

@@ -197,10 +197,7 @@ def chunks(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
-    """Loads what translates; several checkpoints translate together, as an ensemble.
-
-    UserError: run, checkpoint or vocabulary cannot be used, or the settings with them.
-    """
+    """Loads what translates; several checkpoints as an ensemble. UserError: one cannot be used."""
     settings = dataclasses.replace(settings, decoding=decoding_of(run, settings.decoding))
     models: list[Any] = []
     backend: Translator | CTranslate2Translator

@@ -16,10 +16,7 @@ SENTENCE_ENDS = tuple(".!?…。！？؟।")
 
 
 def parts(ids: np.ndarray, limit: int, pieces: Sequence[str], tags: int = 0) -> list[np.ndarray]:
-    """A line's ids, with eos, in one or more parts of at most `limit` tokens, each with eos.
-
-    Each part begins with the first `tags` tokens of the line.
-    """
+    """A line's ids in parts of at most `limit` tokens, with eos; each begins with its tags."""
     if len(ids) <= limit:
         return [ids]
     first, rest, found = ids[:tags], ids[tags:-1], []

@@ -83,10 +83,7 @@ def read(path: Path) -> Text:
 
 
 def prepared(run: Path, part: str) -> tuple[Text, Text]:
-    """Source and target text of a part, dev or test, of the data that a run was trained on.
-
-    Raises DataError if the data are not on this machine, are damaged, or have no such part.
-    """
+    """Source and target text of dev or test in a run's data; DataError: they are not here."""
     directory, manifest = data_of_run(run, load_config(run))
     data = corpus.load(directory)
     languages = (manifest.source_language, manifest.target_language)
