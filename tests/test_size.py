@@ -17,7 +17,7 @@ ALLOWED = 1.03
 """times a budget"""
 LINES = {
     "hvd_nmt": 1_213,
-    "hvd_nmt.checkpoints": 1_451,
+    "hvd_nmt.checkpoints": 1_445,
     "hvd_nmt.common": 680,
     "hvd_nmt.config": 921,
     "hvd_nmt.data": 1_206,
@@ -26,8 +26,8 @@ LINES = {
     "hvd_nmt.formats": 973,
     "hvd_nmt.launching": 1_490,
     "hvd_nmt.model": 2_001,
-    "hvd_nmt.preparation": 2_201,
-    "hvd_nmt.records": 778,
+    "hvd_nmt.preparation": 2_202,
+    "hvd_nmt.records": 777,
     "hvd_nmt.reporting": 1_459,
     "hvd_nmt.telemetry": 800,
     "hvd_nmt.training": 3_454,
