@@ -71,6 +71,9 @@ class Options:
 @command_line.command("hvd_nmt.average", Options, __doc__)
 def main(options: Options) -> None:
     """Writes the mean and says of what, and where it is."""
+    from hvd_nmt.checkpoints.run_files import load_config
+
+    load_config(options.run)  # before TensorFlow's import
     tensorflow_import.import_tensorflow()
     from hvd_nmt.checkpoints import averaging
 

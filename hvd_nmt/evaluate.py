@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from tyro.conf import OmitArgPrefixes
 
+from hvd_nmt.checkpoints.run_files import load_config
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import command_line
@@ -77,6 +78,7 @@ def main(options: Options) -> None:
     facts: dict[str, Any] = {"references": [text.name for text in references]}
     systems = hypotheses
     if options.run is not None and source is not None:
+        load_config(options.run)  # before TensorFlow's import
         tensorflow_import.import_tensorflow()
         settings = options.settings.exact()
         checkpoints = options.checkpoint or ("best",)

@@ -68,6 +68,9 @@ def main(options: Options) -> None:
         text = (line for line in read_lines(options.verify_on, lenient=True) if line.strip())
         if not (lines := list(islice(text, 100))):
             raise DataError(f"{options.verify_on} has no text: give a file with some lines.")
+    from hvd_nmt.checkpoints.run_files import load_config
+
+    load_config(options.run)  # before TensorFlow's import
     tensorflow_import.import_tensorflow()
     from hvd_nmt.checkpoints.find import find
     from hvd_nmt.formats import ctranslate2, saved_model

@@ -41,6 +41,9 @@ def main(job: FileJob) -> None:
         raise ConfigError(
             "Translating is one process: split the input, and start one for each GPU."
         )
+    from hvd_nmt.checkpoints.run_files import load_config
+
+    load_config(job.run)  # what is damaged there is said before TensorFlow's import
     tensorflow_import.import_tensorflow()
     from hvd_nmt.translation import file_job
 

@@ -12,7 +12,8 @@ import sys
 import tensorflow as tf
 
 from hvd_nmt.checkpoints.find import find
-from hvd_nmt.config import EOS, PAD
+from hvd_nmt.checkpoints.run_files import CONFIG
+from hvd_nmt.config import EOS, PAD, Config, save
 from hvd_nmt.model.tokenizer import Tokenizer
 
 MAX_LENGTH = 40
@@ -58,6 +59,7 @@ def run_directory(folder):
     # SentencePiece's wheel must not share a process with TensorFlow.
     command = [sys.executable, "-c", _TRAIN_VOCABULARY, folder / "spm.model", *WORDS]
     subprocess.run(command, check=True)
+    save(Config(), folder / CONFIG)
     for name in ("copy", "short"):
         (folder / f"{name}.index").touch()
         (folder / f"{name}.json").write_text(name, encoding="utf-8")

@@ -179,7 +179,7 @@ def test_empty_translations_are_counted(pipe, monkeypatch):
     assert err == "stdin: empty translations of lines that are not empty: 2.\n"
 
 
-def test_help_and_mistyped_options_do_not_wait_for_tensorflow():
+def test_help_and_mistakes_do_not_wait_for_tensorflow():
     check = (
         "import sys; from hvd_nmt import average, bench, convert, evaluate, export, translate\n"
         "commands = (translate, evaluate, bench, export, convert, average)\n"
@@ -188,13 +188,16 @@ def test_help_and_mistyped_options_do_not_wait_for_tensorflow():
         "        try: command.main(words)\n"
         "        except SystemExit as end: print(end.code, file=sys.stderr)\n"
         "print(average.main('--run x --last 3 --best 2'.split()), file=sys.stderr)\n"
+        "for command in (translate, average, export):  # of what is no run\n"
+        "    words = ['--to', 'ctranslate2', '--out', 'y'] if command is export else []\n"
+        "    print(command.main(['--run', 'x', *words]), file=sys.stderr)\n"
         "assert 'tensorflow' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
-    codes = [line for line in done.stderr.splitlines() if line in ("0", "2")]
-    assert codes == ["0"] * 6 + ["2"] * 7
+    codes = [line for line in done.stderr.splitlines() if line in ("0", "2", "4")]
+    assert codes == ["0"] * 6 + ["2"] * 7 + ["4"] * 3
     for option in ("--beam-size", "--to", "--last"):
         assert option in done.stdout
         assert option in done.stderr

@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 
 from hvd_nmt.config.exchange import PLAIN
-from hvd_nmt.explain.exchange_cost import Step, ring_bytes, sent_bytes_per_step
+from hvd_nmt.explain.exchange_cost import Step, pace, ring_bytes, sent_bytes_per_step
 from hvd_nmt.explain.intervals import mean, settled
 from hvd_nmt.records.record import HostSamples, Interval, Run, Sample
 
@@ -70,7 +70,8 @@ def link_MB_per_s(run: Run, interval: Interval, bytes_per_step: float) -> float:
     included. `bytes_per_step`: sent by a host.
     """
     step = step_of(run, interval)
-    return bytes_per_step * step.exchange.sync_every / step.transfer_s / 1e6
+    travelling_s = step.transfer_s / pace(step.exchange)
+    return bytes_per_step * step.exchange.sync_every / travelling_s / 1e6
 
 
 def _ranks_by_host(run: Run, interval: Interval) -> tuple[int, ...]:
@@ -94,6 +95,7 @@ def against_plain(run: Run, intervals: Sequence[Interval]) -> tuple[Step, Step] 
 class Traffic:
     """What a host sent over one of its network cards."""
 
+    host: str
     interface: str
     bytes_per_step: float
     link_MB_per_s: float | None
@@ -101,13 +103,18 @@ class Traffic:
 
 
 def sent_per_step(run: Run, intervals: Sequence[Interval]) -> Traffic | None:
-    """What the host in the middle sends in a step, over its busiest card that is no loopback.
+    """What the host in the middle sends in a step; None where none counted while the steps ran."""
+    found = traffic(run, intervals)
+    return found[len(found) // 2] if found else None
 
-    None where no host counted bytes while the steps ran.
+
+def traffic(run: Run, intervals: Sequence[Interval]) -> list[Traffic]:
+    """What each host sends in a step, over its busiest card that is no loopback; the least first.
+
+    Hosts that counted nothing while the steps ran are not in it.
     """
     found = [sent for host in run.telemetry if (sent := _traffic(host, intervals))]
-    found.sort(key=lambda sent: sent.bytes_per_step)
-    return found[len(found) // 2] if found else None
+    return sorted(found, key=lambda sent: sent.bytes_per_step)
 
 
 def _traffic(host: HostSamples, intervals: Sequence[Interval]) -> Traffic | None:
@@ -121,7 +128,7 @@ def _traffic(host: HostSamples, intervals: Sequence[Interval]) -> Traffic | None
         return None
     card, n_bytes = sent.most_common(1)[0]
     link = newest["nics"].get(card, {}).get("link_mbit_per_s")
-    return Traffic(card, n_bytes / steps, link / 8 if link else None)
+    return Traffic(host.host, card, n_bytes / steps, link / 8 if link else None)
 
 
 def _steps_between(

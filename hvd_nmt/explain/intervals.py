@@ -150,11 +150,20 @@ def _seconds(intervals: Sequence[Interval]) -> float:
 
 
 def _difference(before: Sequence[Interval], after: Sequence[Interval]) -> float:
-    """By which share of a step the part that changed most differs, where it surely does."""
+    """By which share of a step the part that changed most differs, where it surely does.
+
+    A rank that is ready earlier or later is a part, too, if both have as many ranks.
+    """
+    same = len({len(i.rank_ready_s) for i in (*before, *after)}) == 1
+
+    def values(part: Sequence[Interval]) -> np.ndarray:
+        rows = [[*(getattr(i, name) or 0.0 for name in PARTS), *i.rank_ready_s * same]
+                for i in part]  # fmt: skip
+        return np.array(rows).T
+
     step_s = max(typical(before).step_s or 0.0, typical(after).step_s or 0.0) or 1.0
     largest = 0.0
-    for name in PARTS:
-        a, b = (np.array([getattr(i, name) or 0.0 for i in part]) for part in (before, after))
+    for a, b in zip(values(before), values(after), strict=True):
         rising = (a[:, None] < b).mean()
         falling = (a[:, None] > b).mean()
         if max(rising, falling) >= _SURELY:

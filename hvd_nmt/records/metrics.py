@@ -1,6 +1,7 @@
 """The lines of metrics.jsonl as the parts of a `Run`."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -115,3 +116,10 @@ def startup_s(lines: Iterable[Line]) -> float | None:
     begun = [line for line in of_kind(lines, "start") if "process_started_s" in line]
     times = [max(0.0, line["time_s"] - line["process_started_s"]) for line in begun]
     return sum(times) if times else None
+
+
+def pauses_s(lines: Iterable[Line]) -> float:
+    """Seconds from the last record of each start but the newest to rank 0's next process."""
+    begun = [line for line in of_kind(lines, "start") if "trained_s" in line]
+    ends_s = (a["time_s"] + b["trained_s"] - a["trained_s"] for a, b in itertools.pairwise(begun))
+    return sum(max(0.0, b["process_started_s"] - s) for s, b in zip(ends_s, begun[1:], strict=True))

@@ -28,10 +28,13 @@ def fully_trained(summary: "RunSummary") -> Answer:
         if fit.rate_share < learning.COOLED_DOWN:
             text += ": more steps bring something only with a larger training.max_steps"
         evidence.append(f"{text}.")
-    if fit.asymptote is not None:
+    if (end := fit.asymptote) is not None:
+        higher = fit.measure == "BLEU"
+        best = (max if higher else min)(value for _, value in fit.points)
+        passed = f"; single values lie beyond it, the best at {best:.3g}"
         evidence.append(
-            f"The curve ends at a {fit.measure} of {fit.asymptote.value:.3g} after endless steps "
-            f"(90 % interval {_interval(fit.asymptote)})."
+            f"The curve ends at a {fit.measure} of {end.value:.3g} after endless steps "
+            f"(90 % interval {_interval(end)}){passed * ((best > end.value) is higher)}."
         )
     rows = tuple(
         (f"{more.steps:,}", "unknown" if more.seconds is None else duration(more.seconds),
@@ -113,7 +116,14 @@ def learning_rate(summary: "RunSummary") -> Answer:
             "so the plot cannot be explained: keep config.yaml in the run directory.",
             (recorded,), known=False,
         )  # fmt: skip
-    if largest := learning.largest_deviation(schedule, seen):
+    largest = learning.largest_deviation(schedule, seen)
+    newest = [interval for interval in run.intervals if interval.start == len(run.starts) - 1]
+    if largest and abs(largest[1]) > 1e-3 and 0 < len(newest) < len(run.intervals):
+        first = newest[0].step - newest[0].steps + 1
+        recorded += f" Rates before step {first:,}, of earlier starts, follow other settings."
+        seen = learning.series(newest, "learning_rate")
+        largest = learning.largest_deviation(schedule, seen)
+    if largest:
         recorded += (
             f" The {len(seen)} recorded rates deviate from the formula by "
             f"{abs(largest[1]):.1e} of it at most (step {largest[0]:,})."

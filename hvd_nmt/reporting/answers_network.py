@@ -80,11 +80,15 @@ def sentence(verdict: Verdict, run: Run) -> str:
 def _what_took(phase: Phase) -> tuple[str, str]:
     """What took most of the time that a phase waited, or computing, and the share of a step."""
     if phase.kind == COMPUTE:
-        return "computing", percent((phase.step.compute_s or 0.0) / (phase.step.step_s or 1.0))
+        return "computing", _computing(phase)
     if phase.kind == PROCESSORS:
         return "the exchange, for lack of free processors,", percent(phase.share)
     late = f"waiting for {phase.lag.who}"
     return late if phase.wait == STRAGGLER else _WAITS[phase.wait], percent(phase.share)
+
+
+def _computing(phase: Phase) -> str:
+    return percent((phase.step.compute_s or 0.0) / (phase.step.step_s or 1.0))
 
 
 def _details(phase: Phase, verdict: Verdict) -> Iterable[str]:
@@ -92,7 +96,8 @@ def _details(phase: Phase, verdict: Verdict) -> Iterable[str]:
     steps, lag = f"steps {phase.first_step:,} to {phase.last_step:,}", phase.lag
     if len(verdict.phases) > _MOST_PHASES:
         what, share = _what_took(phase)
-        yield f"In {steps} {what} took {share} of each step."
+        rest = "" if phase.kind == COMPUTE else f", computing {_computing(phase)}"
+        yield f"In {steps} {what} took {share} of each step{rest}."
     if phase.kind == STRAGGLER:
         yield (
             f"In {steps} {lag.who} computes {step_duration(lag.compute_s)} where {lag.others} take "
@@ -124,7 +129,7 @@ def network_bound(summary: "RunSummary") -> Answer:
     if exchange.kind != "float32" and len(set(run.hosts_of(slow.step))) > 1:
         evidence.append(f"Between the hosts: {name_of(exchange)}.")
     evidence += _stalls(verdict)
-    evidence += _bytes(verdict)
+    evidence += _bytes(verdict, run)
     if run.ranks > 1 and len(set(run.hosts)) == 1:
         evidence.append("All ranks are on one host: their bytes cross no network card.")
     if slow.kind in (NETWORK, PROCESSORS) and exchange == PLAIN:
@@ -160,7 +165,25 @@ def _stalls(verdict: Verdict) -> Iterable[str]:
         )
 
 
-def _bytes(verdict: Verdict) -> Iterable[str]:
+def _others_bytes(verdict: Verdict) -> float:
+    """What a host sent in a step and neither training nor its protocols explain; 0: nothing."""
+    predicted, step_s = verdict.predicted_bytes or 0.0, verdict.step_s or 0.0
+    rest = (verdict.seen_bytes or predicted) - predicted
+    return rest if rest >= _HEADERS * predicted + _MOST_TALK * step_s else 0.0
+
+
+def _most_sent(phases: Iterable[Phase], run: Run) -> str:
+    """Which host sent most, in which steps."""
+    found = []
+    for phase in phases:
+        steps = range(phase.first_step, phase.last_step + 1)
+        for sent in between_hosts.traffic(run, [i for i in run.intervals if i.step in steps]):
+            found.append((sent.bytes_per_step, sent.host, steps))
+    n_bytes, host, steps = max(found, key=lambda one: one[0])
+    return f"{host} sent most, {data_size(n_bytes)} a step in steps {steps[0]:,} to {steps[-1]:,}"
+
+
+def _bytes(verdict: Verdict, run: Run) -> Iterable[str]:
     """What a host sent in a step: predicted, seen, and what the rest is."""
     predicted, seen = verdict.predicted_bytes, verdict.seen_bytes
     if predicted:
@@ -169,14 +192,15 @@ def _bytes(verdict: Verdict) -> Iterable[str]:
             off = 100 * (seen / predicted - 1)
             text += f"; seen on {verdict.interface}: {data_size(seen)} ({off:+.1f} %)"
         if seen and off > _USUAL_OFF and verdict.step_s:
-            rest = seen - predicted
-            known = _HEADERS * predicted + _MOST_TALK * verdict.step_s
-            text += f"; the rest, {data_size(rest)}, is " + (
-                "headers of TCP and what Horovod's ranks ask each other each millisecond"
-                if rest < known
-                else "more than TCP's headers and Horovod's talk: see what else uses this card"
+            text += f"; the rest, {data_size(seen - predicted)}, is " + (
+                "more than TCP's headers and Horovod's talk"
+                if _others_bytes(verdict)
+                else "headers of TCP and what Horovod's ranks ask each other each millisecond"
             )
         yield f"{text}."
+    if _others_bytes(verdict):
+        most = _most_sent(verdict.phases, run)
+        yield f"Another program sends over the network cards: {most}."
     slow = verdict.slow_phase
     if slow and slow.link_MB_per_s and slow.kind in (NETWORK, PROCESSORS):
         yield f"While they travelled, the link carried about {slow.link_MB_per_s:.1f} MB/s."
@@ -231,6 +255,9 @@ def step_and_traffic(summary: "RunSummary") -> Answer:
     if related := machines.pearson([(rate, i.step_s or 0.0) for i, rate in found]):
         text += f"; correlation with step time {related.value:.2f} ({len(found)} intervals)"
     sent = verdict.seen_bytes or verdict.predicted_bytes
+    if others := _others_bytes(verdict):
+        text += f", of which training is only {percent(1 - others / (verdict.seen_bytes or 1.0))}"
+        sent = verdict.predicted_bytes
     per_step = f"{data_size(sent)} a step" if sent else "the same bytes in each step"
     mean = " on average" if any(start.exchange.islands for start in run.starts) else ""
     evidence = [

@@ -59,6 +59,11 @@ def how_long(summary: "RunSummary") -> Answer:
             f"(median) for each of {count(len(run.saves), 'checkpoint')} on {count(hosts, 'host')}."
         )
     tables = [] if training_s is None else [_where_it_went(run, wall_s, training_s)]
+    newest = [interval for interval in run.intervals if interval.start == len(run.starts) - 1]
+    if len(run.starts) > 1 and newest and not run.launches:
+        done = newest[0].step - newest[0].steps
+        starts = count(len(run.starts), "time")
+        evidence.append(f"It was started {starts}; the newest start went on from step {done:,}.")
     if run.launches:
         lost = count(machines.lost_steps(run.launches), "step")
         evidence.append(
@@ -73,7 +78,7 @@ def how_long(summary: "RunSummary") -> Answer:
 
 def _where_it_went(run: Run, wall_s: float, training_s: float) -> Table:
     times = [e.seconds for e in run.evaluations if e.seconds is not None]
-    rest_s = max(0.0, wall_s - training_s - sum(times) - (run.startup_s or 0.0))
+    rest_s = wall_s - training_s - sum(times) - (run.startup_s or 0.0) - run.pauses_s
     startup = "unknown" if run.startup_s is None else duration(run.startup_s)
     steps = [("logged steps, evaluations included", duration(training_s))]
     if run.source == "hvd_nmt":  # another program's times of steps hold its evaluations
@@ -82,7 +87,8 @@ def _where_it_went(run: Run, wall_s: float, training_s: float) -> Table:
     rows = (
         ("start-up: imports, data, comparing the hosts", startup),
         *steps,
-        ("the rest: checkpoints, pauses, what no record holds", duration(rest_s)),
+        *([("pauses between the starts", duration(run.pauses_s))] if run.pauses_s else []),
+        ("the rest: checkpoints, what no record holds", duration(max(0.0, rest_s))),
     )
     return Table("Where the time went", ("part", "time"), rows)
 

@@ -81,7 +81,7 @@ def _set_up_and_fit(
     run_setup = setup.agree_on_setup(config, rank)
     with horovod.raise_on_all_ranks():
         if writes:
-            run_directory.require_same_run(run_setup, log)
+            run_directory.require_same_run(run_setup, directories.newest, log)
 
     with horovod.raise_on_all_ranks():
         model, state, adam = setup.build(run_setup)

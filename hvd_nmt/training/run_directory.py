@@ -40,6 +40,7 @@ from hvd_nmt.checkpoints.run_files import (
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import replacing_file, try_lock, write_atomically
 from hvd_nmt.common.version import __version__, code_hash
+from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.telemetry.events import METRICS_FILE
 from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank
@@ -185,7 +186,7 @@ def _share_metrics(run_dir: Path, rank: Rank, source: int, behind: list[int]) ->
             write_atomically(path, text)
 
 
-def require_same_run(setup: RunSetup, log: Log) -> None:
+def require_same_run(setup: RunSetup, newest: Checkpoint | None, log: Log) -> None:
     """Compare with what an earlier start in this directory wrote.
 
     `log` gets a line for each changed value. Raises RunError if that start had another model,
@@ -200,7 +201,8 @@ def require_same_run(setup: RunSetup, log: Log) -> None:
         )
     if not (run_dir / CONFIG).exists():
         return
-    for name, old, new in configuration.differences(load_config(run_dir), config):
+    before = load_config(run_dir)
+    for name, old, new in configuration.differences(before, config):
         decides = name == "data.stages" and not config.data.allow_change
         if decides or name.startswith(_DECIDES_RESUME):
             raise RunError(
@@ -209,6 +211,12 @@ def require_same_run(setup: RunSetup, log: Log) -> None:
             )
         if name != "run_dir":
             log(f"Changed since this run was started: {name} {old} -> {new}")
+    step = newest.step if newest else 0
+    was, now = (Schedule.of(each).rate(step) for each in (before, config))
+    if was != now:
+        log(
+            f"From step {step + 1:,} the learning rate is {now:.3g}, by the old settings {was:.3g}."
+        )
 
 
 def require_same_data(setup: RunSetup, checkpoint: Checkpoint, log: Log) -> None:

@@ -32,6 +32,14 @@ def test_the_start_up_of_every_start_counts():
     assert metrics.startup_s([old, TRAIN]) is None
 
 
+def test_the_pauses_between_starts_count():
+    """From the last record of a start, which the next has counted, to the next process."""
+    first, last_s = START | {"trained_s": 0.0}, START["time_s"] + 70
+    again = {"time_s": last_s + 45, "process_started_s": last_s + 30, "trained_s": 70.0}
+    assert metrics.pauses_s([first, TRAIN, START | again]) == pytest.approx(30)
+    assert metrics.pauses_s([first, TRAIN]) == metrics.pauses_s([START, TRAIN, START]) == 0
+
+
 def test_an_exchange_is_that_of_its_start(tmp_path):
     islands = START | {"exchange": "islands", "sync_every": 8, "all_reduce_s": 2.0}
     lines = [START, TRAIN, islands, TRAIN | {"step": 9}]

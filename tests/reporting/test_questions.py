@@ -45,6 +45,14 @@ def variants(made: Make) -> dict[str, tuple[int, dict[str, Any], dict[str, Any]]
     saves = (Save(200, 0.25, 2), Save(400, 0.05, 2), Save(600, 1.5, 1))
     alone = {"communication_s": 0.0, "compute_s": 1.6, "step_s": 1.62}
 
+    sender, other = made().telemetry
+    sends = [
+        {**sample, "nics": {name: {**nic, "sent_bytes_total": nic["sent_bytes_total"] + n * 9e9}
+                            for name, nic in sample["nics"].items()}}
+        for n, sample in enumerate(sender.samples)
+    ]  # fmt: skip
+    guest = HostSamples(sender.host, sender.header, sends), other
+
     def training(**values: Any) -> dict[str, Any]:
         config = made().config
         return {"config": {**config, "training": {**config["training"], **values}}}
@@ -74,6 +82,7 @@ def variants(made: Make) -> dict[str, tuple[int, dict[str, Any], dict[str, Any]]
         "a network that was slow in a part of the run": (
             5, {"of_interval": lambda i: (
                 {"communication_s": 0.02, "step_s": 0.43} if i.step <= 500 else {})}, {}),
+        "another program that sends": (5, {"telemetry": guest}, {}),
         "islands": (5, cured, {}),
         "gradients in float16": (5, {"starts": (Start(made().hosts, wire, 4.8),)}, {}),
         "one rank": (5, {"of_interval": lambda i: alone, "hosts": ("v100a",)}, {}),
@@ -81,6 +90,10 @@ def variants(made: Make) -> dict[str, tuple[int, dict[str, Any], dict[str, Any]]
         "a log without parts of steps": (5, log, {}),
         "another schedule": (6, training(learning_rate=1e-3, decay="warmup_stable_decay",
                                          cooldown_steps=5000), {}),
+        "resumed with another schedule": (
+            6, {"of_interval": lambda i: {"start": int(i.step > 500)} | (
+                {"learning_rate": 0.8 * i.learning_rate} if i.step <= 500 else {}),
+                "starts": (Start(made().hosts, wire, 4.8),) * 2}, {}),
         "within the warm-up": (6, {"max_steps": 300, **training(max_steps=300)}, {}),
         "data elsewhere": (7, {"config": {"data": {"directory": "data/there"}}}, {}),
         "exchanges of weights": (10, cured, {}),

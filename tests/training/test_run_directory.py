@@ -28,7 +28,7 @@ def describe(run_dir: Path, config: Config, data: corpus.DataDirectory) -> list[
     logged: list[str] = []
     config = dataclasses.replace(config, run_dir=run_dir)
     setup = RunSetup(config, FIRST, ["größe"], ["CPU"], data, None, "float32")
-    run_directory.require_same_run(setup, logged.append)
+    run_directory.require_same_run(setup, None, logged.append)
     run_directory.describe(setup, "a1b2")
     return logged
 
@@ -98,6 +98,7 @@ def test_what_may_change_is_written_and_said(tmp_path: Path, data: corpus.DataDi
     assert describe(tmp_path, longer, data) == [
         "Changed since this run was started: training.learning_rate 2.0 -> 1.0",
         "Changed since this run was started: checkpoints.keep 3 -> 9",
+        "From step 1 the learning rate is 8.73e-08, by the old settings 1.75e-07.",
     ]
     found = configuration.load(tmp_path / "config.yaml")
     assert found == dataclasses.replace(longer, run_dir=tmp_path)
