@@ -49,7 +49,7 @@ def test_the_last_as_many_as_there_are_or_the_best(run, tmp_path, capsys):
     assert average.main(command) == 2
     assert f"{tmp_path / 'mean'} already exists" in capsys.readouterr().err
     assert average.main(["--run", str(tmp_path / "none")]) == 4
-    assert f"{tmp_path / 'none'} is no run directory" in capsys.readouterr().err
+    assert f"{tmp_path / 'none'} has no config.yaml" in capsys.readouterr().err
 
 
 def test_a_checkpoint_goes_in_once_and_with_itself_translates_as_before(run, tmp_path, capsys):

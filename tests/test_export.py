@@ -77,7 +77,7 @@ def test_every_kind_of_piece_goes_all_the_way(toy_commands, tmp_path, capsys):
 def test_mistakes_are_one_sentence_and_an_exit_code(toy_run, tmp_path, capsys):
     words = ["--to", "ctranslate2", "--out", str(tmp_path / "x")]
     for more, code, message in (
-        (["--run", str(tmp_path / "none")], 4, f"{tmp_path / 'none'} is no run directory"),
+        (["--run", str(tmp_path / "none")], 4, f"{tmp_path / 'none'} has no config.yaml"),
         (["--run", str(toy_run), "--verify-on", str(tmp_path / "t")], 3, "Cannot read"),
         (["--run", str(toy_run), "--verify-on", os.devnull], 3, "has no text: give"),
     ):
