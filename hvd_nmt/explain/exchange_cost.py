@@ -20,9 +20,9 @@ ISLANDS_PRICE = (
     "islands make other updates, which in the run of docs/guide/slow-link.md ended at a validation "
     "loss of 0.2593 instead of 0.2020"
 )
-_ONE_WAY = 1.8
+_ONE_WAY = 1.7
 """times as long as its bytes take, that an exchange in two parts lasts: in Gloo's all-to-all and
-all-gather the one host sends when the other is done; 1.7 and 1.9 were seen at 60 and 30 Mbit/s"""
+all-gather the one host sends when the other is done; 1.6 to 1.9 were seen, at 60 and 30 Mbit/s"""
 _MORE = 4
 """by which number tokens, or steps between exchanges, are multiplied in an advice"""
 

@@ -90,5 +90,5 @@ def test_what_is_said_of_a_run(golden_page):
 
 def test_the_exchange_is_that_of_the_configuration():
     narrow, islands = predict("float16").step, predict("islands").step
-    assert narrow.total_s == pytest.approx(0.1 + 0.002 + 1.8 * 1.698 / 3)
-    assert islands.total_s == pytest.approx(0.1 + (0.002 + 1.8 * 1.698 / 3) / 32)
+    assert narrow.total_s == pytest.approx(0.1 + 0.002 + 1.7 * 1.698 / 3)
+    assert islands.total_s == pytest.approx(0.1 + (0.002 + 1.7 * 1.698 / 3) / 32)

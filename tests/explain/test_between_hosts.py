@@ -41,7 +41,7 @@ def test_exchanges_that_are_waited_for_make_it_network_bound():
     found = bottleneck.verdict(of)
     assert found.kind == bottleneck.NETWORK
     link = between_hosts.link_MB_per_s(of, of.intervals[-1], bytes_per_step=G / 2 / 8)
-    assert link == pytest.approx(1.8 * G / 2 / 8 / 0.75 / 1e6)
+    assert link == pytest.approx(1.7 * G / 2 / 8 / 0.75 / 1e6)
     assert {"weights exchanged every 32 steps", "a network 10 times as fast"} <= {
         one.what for one in found.advice
     }

@@ -80,7 +80,7 @@ def test_advice_is_about_the_same_step_with_fewer_bytes():
     found = bottleneck.verdict(run(**CUT))
     fewer = next(one for one in found.advice if "float16" in one.what)
     # Half of 1.0 G in place of 1.5 G, one way after the other.
-    assert fewer.predicted_step_s == pytest.approx(0.4 + 1.8 * 1.2 / 3)
+    assert fewer.predicted_step_s == pytest.approx(0.4 + 1.7 * 1.2 / 3)
     assert bottleneck.verdict(run()).advice == ()
 
 

@@ -45,7 +45,7 @@ def test_a_step_waits_for_all_that_travels():
 
 def test_another_exchange_over_the_same_link_pays_the_same_latency():
     narrow = FOUR.under(FLOAT16)
-    bytes_s = 1.8 * 1.1 / 3  # one way after the other
+    bytes_s = 1.7 * 1.1 / 3  # one way after the other
     assert narrow.transfer_s == pytest.approx(0.2 + bytes_s)
     assert narrow.under(PLAIN).transfer_s == pytest.approx(1.3)
     assert FOUR.under(Exchange("islands", 16)).total_s == pytest.approx(0.6 + (0.2 + bytes_s) / 16)
@@ -61,10 +61,10 @@ def advised(step):
 def test_what_is_advised_and_what_it_would_bring():
     assert advised(STEP) == {
         NETWORK: pytest.approx(0.6 + 0.2 + 0.11),
-        GRADIENTS: pytest.approx(0.6 + 0.2 + 1.8 * 0.55),
+        GRADIENTS: pytest.approx(0.6 + 0.2 + 1.7 * 0.55),
         # Four times the computing hides four times as much, once.
         TOKENS: pytest.approx(0.6 + 1.3 / 4),
-        "islands (sync every 32)": pytest.approx(0.6 + (0.2 + 1.8 * 0.55) / 32),
+        "islands (sync every 32)": pytest.approx(0.6 + (0.2 + 1.7 * 0.55) / 32),
     }
     assert advised(FOUR)[GRADIENTS] == pytest.approx(FOUR.under(FLOAT16).total_s)
     # Islands are to exchange less, and not to become islands.
