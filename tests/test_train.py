@@ -146,7 +146,7 @@ def assert_one_sentence(done: subprocess.CompletedProcess[str], code: int, *word
         # What the preparing process says, told once.
         pytest.param(
             3, "--data.corpus embedded --data.directory new --data.vocabulary-size 10",
-            ("10 pieces is too small", "Preparing new:"), marks=pytest.mark.long,
+            ("--vocabulary-size 10 is too small", "Preparing new:"), marks=pytest.mark.long,
         ),
         (4, "--run-dir file/run", ("Cannot write the run directory file/run", "--run-dir")),
         (5, "--ranks 4", ("The number of ranks is 1 instead of 4",)),
@@ -218,7 +218,7 @@ def test_other_data_that_are_wanted_are_said_once_and_begin_their_own_best_model
     before = {path.name for path in copy.glob("best_models/*")}
     done = train(*options, "--data.allow-change", eager=True)
     assert done.returncode == 0, done.stderr
-    assert "data        other than model.ckpt-40 was trained on; the best models" in done.stdout
+    assert "data        other than model.ckpt-40 was trained on: the best models" in done.stdout
     assert [c.step for c in best_first(copy)] == [41]
     assert find(copy, "best").name.endswith("-step-41")
     assert before < {path.name for path in copy.glob("best_models/*")}
