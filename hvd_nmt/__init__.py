@@ -57,7 +57,7 @@ def prepare_data(out: _Path, **options: Any) -> Path:
         train_source, train_target (path): UTF-8 text, plain, .gz, .bz2 or .xz; line N of one
             translates line N of the other.
         dev_source, dev_target, test_source, test_target (path): the same, for scores.
-        dev_size (int, pairs): training pairs to hold out in place of dev files.
+        dev_size (int, pairs): training pairs to hold out instead of dev files.
         source_language, target_language (str): by default en and de.
         vocabulary_size (int, pieces): by default 8,000; max_length (int, tokens): 128.
         options: all others of `hvd-nmt prepare`, with _ in place of -.

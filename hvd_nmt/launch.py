@@ -63,7 +63,7 @@ class Options:
     restarts_per_hour: NaturalInt = 10
     """restarts within any hour, 0: none; the pause before the next is as long as that takes"""
     wait_for_hosts_h: NaturalFloat = 24.0
-    """most hours to wait for what hinders a restart; each time anew"""
+    """most hours to wait for what hinders a restart; counted again each time"""
     timeout_s: PositiveFloat = 30.0
     """seconds that each host has to answer"""
     dry_run: bool = False

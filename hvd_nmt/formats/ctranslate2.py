@@ -278,10 +278,10 @@ source = sentencepiece.SentencePieceProcessor({source})
 target = sentencepiece.SentencePieceProcessor({target})
 translator = ctranslate2.Translator("{out.name}")
 pieces = source.encode(["A man sees a dog."], out_type=str)
-found = translator.translate_batch(
+results = translator.translate_batch(
     pieces{begun}, beam_size=4, max_decoding_length={model.max_length}
 )
-print(target.decode([result.hypotheses[0][{len(start)}:] for result in found]))
+print(target.decode([result.hypotheses[0][{len(start)}:] for result in results]))
 
 It reads and writes up to {model.max_length} subword tokens. Give it one sentence per entry, with
 control characters such as TAB replaced by spaces, and keep empty lines empty yourself.

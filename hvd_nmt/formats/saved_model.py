@@ -114,8 +114,8 @@ A translation model as a TensorFlow SavedModel, made by hvd_nmt.export from step
 import tensorflow as tf
 import tensorflow_text
 model = tf.saved_model.load("{out.name}")
-found = model.signatures["serving_default"](text=tf.constant(["A man sees a dog."]))
-print(found["translations"].numpy()[0].decode(), found["scores"].numpy()[0])
+result = model.signatures["serving_default"](text=tf.constant(["A man sees a dog."]))
+print(result["translations"].numpy()[0].decode(), result["scores"].numpy()[0])
 
 Its signature makes of text, string [B], one sentence in each, the translations, string [B], and
 their scores, float32 [B].

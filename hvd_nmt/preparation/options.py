@@ -44,7 +44,7 @@ class Options:
     test_target: Path | None = None
     """translation of the test text"""
     dev_size: NaturalInt = 0
-    """training pairs to hold out as dev part; evenly spread, in place of dev files"""
+    """training pairs to hold out as dev part; evenly spread, instead of dev files"""
     source_language: str = "en"
     """name of the source language, used in file names"""
     target_language: str = "de"

@@ -143,7 +143,7 @@ def checkpoint_size(summary: "RunSummary") -> Answer:
         off = found.model_bytes - found.predicted_bytes
         says = "equal to the byte" if off == 0 else f"{off:+,} bytes off"
         evidence.append(
-            f"Predicted {found.predicted_bytes:,} bytes of weights and moments, found "
+            f"Predicted {found.predicted_bytes:,} bytes of weights and moments, read "
             f"{found.model_bytes:,}: {says}."
         )
     trained = adam // (2 * FLOAT_BYTES)

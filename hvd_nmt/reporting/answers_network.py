@@ -227,7 +227,7 @@ def _unmeasured_network(summary: "RunSummary") -> Answer:
         evidence.append(
             f"A ring over {ranks} ranks sends {data_size(sent)} per host and step "
             f"({data_size(run.gradient_bytes)} of gradients); in {step_duration(step_s)} that is "
-            f"{sent / 1e6 / step_s:.1f} MB/s in the mean: if the link between the hosts carries "
+            f"{sent / 1e6 / step_s:.1f} MB/s in the mean. If the link between the hosts carries "
             "little more, it was the bottleneck."
         )
     return Answer(summary.sentence, tuple(evidence), known=False)

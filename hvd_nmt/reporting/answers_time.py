@@ -158,7 +158,7 @@ def gpus_used(summary: "RunSummary") -> Answer:
         )  # fmt: skip
     share = "an unknown share" if computing is None else percent(computing)
     if not uses or on_cpus:
-        why = {str(of.header.get("gpu_unavailable") or "none found") for of in run.telemetry}
+        why = {str(of.header.get("gpu_unavailable") or "none") for of in run.telemetry}
         evidence.append(f"GPUs: {'training.device is cpu' if on_cpus else ', '.join(why)}.")
         busy = machines.cpu_percent(run)
         if busy is not None:

@@ -1,0 +1,89 @@
+"""What people read is plain: short sentences, none of the words of tests/dialect.txt."""
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hvd_nmt.__main__ import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+MOST_WORDS = 30
+"""of a sentence; code in back quotes is one, a value in a log line, too"""
+FOLDERS = ("docs", "hostfiles", "hvd_nmt", "launch")
+PAGES = [*ROOT.glob("*.md"), *(path for name in FOLDERS for path in ROOT.glob(f"{name}/**/*.md"))]
+DIALECT = [
+    re.compile(rf"(?<![\w/.-])(?:{line.partition(' = ')[0]})(?![\w/-])", re.IGNORECASE)
+    for line in (ROOT / "tests/dialect.txt").read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
+]
+
+
+def offences(text: str) -> list[str]:
+    """Sentences of a text that are too long, and words of the dialect, each with its sentence.
+
+    Code does not count; headings, items, cells and the options of --help end a sentence, too.
+    """
+    seen = []
+    text = re.sub(r"^ *```.*?^ *```$|^    \S.*?$", "\n", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"``.+?``|`[^`]+`", "`x`", re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text))
+    ends = r"\n\s*\n|\n *(?=[-*#+]|\d+\. |\[\d+\] )|\||\b {2,}\b|(?<=[.!?])[)\"*_]*\s"
+    for sentence in re.split(ends, text):
+        said = " ".join(sentence.split())
+        count = sum(bool(re.search(r"\w", word)) for word in said.split())
+        seen += [f"{count} words: {said}"] if count > MOST_WORDS else []
+        seen += [f"{match[0]}: {said}" for match in (one.search(said) for one in DIALECT) if match]
+    return seen
+
+
+def literals(path: Path) -> Iterator[str]:
+    """Of a module, without docstrings (those that users read are in --help); a value is an X."""
+    parts: set[ast.AST] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Expr):
+            parts.add(node.value)
+        elif isinstance(node, ast.JoinedStr):
+            parts.update(part for value in node.values for part in ast.walk(value))
+            yield "".join(
+                str(value.value) if isinstance(value, ast.Constant) else "X"
+                for value in node.values
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in parts:
+            yield node.value
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_a_document_is_plain(path):
+    assert offences(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_help_is_plain(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit):
+        importlib.import_module(f"hvd_nmt.{name}").main(["--help-all"])
+    said = capsys.readouterr().out.replace("│", " ")
+    assert offences(said.replace("; ", "\n\n")) == []  # that ends what a value of an option does
+
+
+def test_log_lines_and_errors_are_plain():
+    texts = [text for path in ROOT.glob("hvd_nmt/**/*.py") for text in literals(path)]
+    said = [text for text in texts if len(text.split()) > 3]
+    assert len(said) > 600
+    assert [seen for text in said for seen in offences(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("word " * 31, ["31 words"]), ("A `b c`.\n\n" + "word\n" * 31, ["31 words"]),
+        ("It is\nleft out.", ["left out"]), ("| a | of their own |", ["of their own"]),
+        ("Do not go there without it.", ["not go there without"]),
+        ("```\n" + "found " * 31 + "\n```\nA `found` file. " + "word " * 30, []),
+    ],
+)  # fmt: skip
+def test_what_is_not_plain_is_seen(text, words):
+    assert [seen.partition(":")[0] for seen in offences(text)] == words
