@@ -72,9 +72,7 @@ class Decoding:
             )
         for name, neutral in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0)):
             if getattr(self, name) != neutral:
-                raise ConfigError(
-                    f"{_flag(name)} {getattr(self, name)} needs --sample: add it."
-                )
+                raise ConfigError(f"{_flag(name)} {getattr(self, name)} needs --sample: add it.")
 
     @property
     def alpha(self) -> float:

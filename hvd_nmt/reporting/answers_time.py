@@ -63,7 +63,7 @@ def how_long(summary: "RunSummary") -> Answer:
     if len(run.starts) > 1 and newest and not run.launches:
         done = newest[0].step - newest[0].steps
         starts = count(len(run.starts), "time")
-        evidence.append(f"It was started {starts}; the newest start went on from step {done:,}.")
+        evidence.append(f"It was started {starts}; the newest start continued from step {done:,}.")
     if run.launches:
         lost = count(machines.lost_steps(run.launches), "step")
         evidence.append(
