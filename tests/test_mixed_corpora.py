@@ -69,7 +69,7 @@ def test_translate_to_a_language(done, tmp_path: Path, capsys: pytest.CaptureFix
     assert "line 1: it begins with no tag of a language (de): give --to." in said
     assert out.read_text().split("\n")[1] == told[1]
     assert translate.main([*words, "--to", "fr"]) == 2
-    assert "cannot be asked to translate to 'fr': it knows de." in capsys.readouterr().err
+    assert "The model does not know the language 'fr': give one of de." in capsys.readouterr().err
 
 
 @pytest.mark.long
