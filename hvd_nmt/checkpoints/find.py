@@ -17,10 +17,7 @@ from hvd_nmt.common.files import fingerprint, rename_together
 
 
 def newest_first(folder: Path) -> list[Checkpoint]:
-    """The complete checkpoints of a folder, by step; only the manifests are read.
-
-    Damaged manifests are passed over; RunError if one cannot be read this time.
-    """
+    """Checkpoints of a folder with good manifests, newest first; RunError: one is unreadable."""
     found, is_best = [], folder.name == BEST_DIR
     for prefix in names.prefixes(folder):
         if prefix.name.startswith(names.NEWEST) is is_best:
@@ -104,10 +101,7 @@ def verify(checkpoint: Checkpoint) -> None:
 
 
 def read_fully(prefix: Path) -> None:
-    """Read every tensor of a checkpoint; TensorFlow compares each with its CRC.
-
-    Raises DamagedError if one is not what was written, RunError if it cannot be read this time.
-    """
+    """Read every tensor with its CRC; DamagedError: not as written; RunError: unreadable now."""
     try:
         dtypes = tf.train.load_checkpoint(os.fspath(prefix)).get_variable_to_dtype_map()
         with tf.device("CPU:0"):

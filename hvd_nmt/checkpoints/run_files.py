@@ -89,10 +89,7 @@ def prepare_options(run_dir: Path) -> str:
 
 
 def data_of_run(run_dir: Path, config: Config) -> tuple[Path, corpus.Manifest]:
-    """The prepared data that a run was trained on: relative to where it was started, or to here.
-
-    Raises DataError if the data are not on this machine, or others are in their place.
-    """
+    """The data of a run, from where it was started or here; DataError: missing here, or others."""
     directory = config.data.directory
     here, name = run_dir.resolve().parts, config.run_dir.parts
     if here[-len(name) :] == name and not config.run_dir.is_absolute():

@@ -53,10 +53,7 @@ class Saver:
         sweep(run_dir)
 
     def save(self, step: int) -> Checkpoint:
-        """Write `model.ckpt-STEP`; drop the oldest beyond `keep`.
-
-        RunError: the disk is full or the file system fails; what was there before is intact.
-        """
+        """Write `model.ckpt-STEP`, drop the oldest beyond `keep`; RunError: no room, all intact."""
         prefix = self._run_dir / f"{names.NEWEST}{step}"
         with _explained(prefix):
             with _drafted(prefix) as draft:

@@ -66,10 +66,7 @@ class PlannedRun:
 
     @cached_property
     def checkpoint(self) -> contents.Prediction:
-        """What the run will save: its weights, their average, and moments of those it trains.
-
-        Of a vocabulary as in the data if a host has them, else as configured.
-        """
+        """What the run will save, with the vocabulary of the data, else as it is configured."""
         found = (answer.facts.get("data", {}) for answer in self.answers)
         data: dict[str, Any] = next((data for data in found if data.get("hash")), {})
         config, training = self.config, self.config.training

@@ -65,7 +65,6 @@ def measure(run: PlannedRun) -> Measurement:
 
 
 def _launch_command(run: PlannedRun) -> list[str]:
-    """The words of a launcher for one rank per slot."""
     config = as_plain(run.config)
     request = {field.name: config[field.name] for field in dataclasses.fields(Config)}
     hosts = ",".join(f"{answer.host.name}:{answer.host.slots}" for answer in run.answers)
@@ -104,7 +103,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measurement(plan: "Plan", steps: Sequence[dict[str, Any]]) -> Measurement:
-    """Of some steps, by their logs."""
     return Measurement(
         plan.all_reduce_s, plan.latency_s,
         statistics.median(step["step_time"].compute_s for step in steps),

@@ -253,7 +253,6 @@ def _end_earlier_agents(launch_id: str) -> None:
 
 
 def _progress(run_dir: Path, start_id: str) -> dict[str, Any]:
-    """How far a start came."""
     found: dict[str, Any] = {}
     with contextlib.suppress(LookupError, TypeError, ValueError):  # of a damaged record
         found = reached(jsonl.read(run_dir / "metrics.jsonl", problems=[]), start_id)

@@ -77,10 +77,7 @@ class RankProcess:
         printed: Callable[[int, str], None],
         ended: Callable[[], None],
     ) -> None:
-        """Tell in threads what it prints (stream, text), piece by piece, and that it has ended.
-
-        `room`: pieces that may still be told; where there is none, the rank waits.
-        """
+        """Tell in threads what it prints (stream, text) and its end; without `room` it waits."""
 
         def await_end() -> None:
             self.process.wait()

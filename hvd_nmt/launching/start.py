@@ -161,7 +161,6 @@ class Start:
         return self._end(verdict or Verdict("", 0, signals.grace_s(), asks))
 
     def _begin(self, rendezvous: Rendezvous) -> Verdict | None:
-        """Have all agents start their ranks."""
         answers, config = dict[str, Future[Message]](), self.job.config
         ranks = sum(host.slots for host in self.hosts)
         variables = {"PYTHONUNBUFFERED": "1"} | ({TERMINAL: "1"} if is_terminal() else {})

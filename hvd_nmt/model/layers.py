@@ -85,10 +85,7 @@ def linear(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor | None = None) -> tf
 
 @tf.custom_gradient
 def _narrowing_matmul(x_NxI: tf.Tensor, kernel_IxO: tf.Tensor) -> Any:
-    """The product, with the gradient of a tall kernel computed as its transpose.
-
-    A product with few columns and many rows is slow on a CPU; the same with many columns is not.
-    """
+    """The product; the gradient of a tall kernel as its transpose, which is faster on a CPU."""
 
     def gradient(dy_NxO: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         dkernel_OxI = tf.matmul(dy_NxO, x_NxI, transpose_a=True)

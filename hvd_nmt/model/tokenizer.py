@@ -55,10 +55,7 @@ class Tokenizer:
         self.vocabulary_size = int(self._sentencepiece.vocab_size())
 
     def encode(self, lines: Sequence[str]) -> list[np.ndarray]:
-        """The ids of each line, int32, ending with eos, without bos; a blank line is eos alone.
-
-        A lone surrogate, which UTF-8 cannot express, is read as "?".
-        """
+        """Ids of each line, int32, with eos, without bos; a lone surrogate is read as "?"."""
         if not lines:
             return []
         raw = [line.encode("utf-8", "replace") for line in lines]

@@ -124,7 +124,6 @@ class Translator:
     def _add_details(
         self, sources: list[np.ndarray], found: list[list[Translation]], batch_tokens: int
     ) -> None:
-        """Put token scores and alignments into the translations."""
         places = [(row, rank) for row, ranked in enumerate(found) for rank in range(len(ranked))]
         targets = [found[row][rank].ids for row, rank in places]
         pair_sources = [sources[row] for row, _ in places]

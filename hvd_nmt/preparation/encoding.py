@@ -107,7 +107,6 @@ def left_out(lengths: np.ndarray, limit: LengthLimit) -> np.ndarray:
 def _encode(
     models: Models, limit: LengthLimit, is_train: bool, copier: Copier | None, block: Block
 ) -> EncodedBlock:
-    """What a worker does with a block of clean text."""
     lines = block.lines
     ids, lengths = _encoded(models, lines, measured=is_train and limit.skip)
     kept = left_out(lengths, limit) == "" if is_train else np.ones(block.pairs, bool)

@@ -119,10 +119,7 @@ def spread(pairs: int, most: int) -> np.ndarray:
 
 
 def rounded_up(pieces: int) -> int:
-    """The embedding rows for a number of pieces: the next multiple of 8, as tensor cores want.
-
-    Rows beyond the last piece are never a target.
-    """
+    """Embedding rows for so many pieces: the next multiple of 8, as tensor cores want it."""
     return -(-pieces // 8) * 8
 
 
