@@ -29,6 +29,7 @@ from tyro.conf import OmitArgPrefixes
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.files import require_free
+from hvd_nmt.common.progress import announce
 from hvd_nmt.common.units import data_size
 from hvd_nmt.config import command_line
 from hvd_nmt.data.text import read_lines
@@ -79,7 +80,7 @@ def main(options: Options) -> None:
     if options.to == "ctranslate2":
         ctranslate2.convert(options.run, options.checkpoint, options.out, options.quantization)
     else:
-        print("            (the graph of the search takes a while)")
+        announce("building the graph of the search")
         saved_model.convert(options.run, options.checkpoint, options.out, options.decoding)
     n_bytes = sum(path.stat().st_size for path in options.out.rglob("*") if path.is_file())
     readme = (options.out / "README.txt").read_text(encoding="utf-8")

@@ -125,6 +125,7 @@ def toy_run(toy_data: Path, share: Share) -> Path:
         done = toy.run_train(*toy.run_options(toy_data, "run"), cwd=cwd)
         assert done.returncode == 0, done.stderr
         (cwd / "run" / "stdout.txt").write_text(done.stdout, encoding="utf-8")
+        (cwd / "run" / "stderr.txt").write_text(done.stderr, encoding="utf-8")
 
     return share("toy_run", make) / "run"
 

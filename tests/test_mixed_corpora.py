@@ -39,7 +39,7 @@ def test_the_plan_and_each_dev_corpus_are_said(done, mixed_data: Path) -> None:
     assert "eval_loss/back" not in line  # it has no dev sentences
     both = [line["eval_loss/clean"], line["eval_loss/crawled"]]
     assert min(both) < line["eval_loss"] < max(both)
-    assert f"  clean: validation loss {both[0]:.4f}  BLEU " in said
+    assert f"  clean:   validation loss {both[0]:.4f}  BLEU " in said
     translated = corpus.load(mixed_data).manifest.sample("dev", 10)
     assert translated == [0, 1, 2, 3, 4, 24, 25, 26, 27, 28]
     assert len((cwd / "run" / "hypotheses" / "dev.30.txt").read_text().splitlines()) == 10

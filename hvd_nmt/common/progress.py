@@ -1,10 +1,22 @@
-"""A line on stderr that says how far long work is, how fast, and how long it will take."""
+"""What is said while work goes on: a line that moves on a terminal, few lines in a file."""
 
+import os
+import shutil
 import sys
+import textwrap
 from typing import Any
 
 from tqdm import tqdm
 
+from hvd_nmt.common.rank_environment import TERMINAL
+
+COLUMNS = 100
+"""of what is printed"""
+MOVES, CLEAR = "\r", "\r\x1b[K"
+"""what ends a line that the next one replaces, and what empties the line of a terminal"""
+_WRAPPER = textwrap.TextWrapper(
+    COLUMNS, subsequent_indent=" " * 12, break_long_words=False, break_on_hyphens=False
+)
 # In a file, as nohup makes one, a reader wants few lines, and none for what is over at once.
 _IN_A_FILE: dict[str, Any] = {
     "delay": 60.0, "mininterval": 60.0, "maxinterval": 60.0,
@@ -31,7 +43,28 @@ def progress(total: int | None, unit: str, what: str | None = None, done: int = 
 
 def print_line(text: str) -> None:
     """A line on stderr that leaves a bar there whole."""
+    print(CLEAR + text if sys.stderr.isatty() else text, file=sys.stderr)
+
+
+def announce(what: str) -> None:
+    """Says on a terminal what begins and takes long."""
     if sys.stderr.isatty():
-        tqdm.write(text, file=sys.stderr)
-    else:
-        print(text, file=sys.stderr)
+        print_line(f"{what} ...")
+
+
+def say(text: str, moves: bool = False, in_files: bool = True) -> None:
+    """Lines of a run's log; on a terminal the next one replaces a line that `moves`."""
+    is_launched, is_terminal = TERMINAL in os.environ, sys.stdout.isatty()
+    if not moves and (is_launched or is_terminal):
+        text = "\n".join(map(_WRAPPER.fill, text.split("\n")))
+    if is_launched:
+        print(text, end=MOVES if moves else "\n", flush=True)
+    elif is_terminal:
+        print(moving(text) if moves else CLEAR + text, end="" if moves else "\n", flush=True)
+    elif in_files:
+        print(text, flush=True)
+
+
+def moving(line: str) -> str:
+    """What replaces the line of a terminal, cut to its width."""
+    return CLEAR + line[: shutil.get_terminal_size().columns - 1]

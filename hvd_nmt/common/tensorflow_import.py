@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from hvd_nmt.common.progress import announce
 from hvd_nmt.common.rank_environment import SPARE
 
 _NEEDED = b"needed\n"
@@ -23,6 +24,8 @@ def import_tensorflow() -> None:
     Its CUDA libraries complain about each other on every import, GPU or not, before any log level
     applies. An import that fails raises as ever.
     """
+    if "tensorflow" not in sys.modules:
+        announce("importing TensorFlow")
     stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:

@@ -7,6 +7,7 @@ B sentences, S source positions, T target positions.
 """
 
 import os
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -105,6 +106,7 @@ class LinesToLines(tf.Module):
 
 def _readme(out: Path, step: int, decoding: Decoding, max_length: int) -> str:
     release = ".".join(tf.__version__.split(".")[:2])
+    search = textwrap.fill(f"The search's options are part of the model: {decoding}.", 100)
     divisor = "length" if decoding.normalization == "marian" else "((5 + length) / 6)"
     return f"""\
 A translation model as a TensorFlow SavedModel, made by hvd_nmt.export from step {step:,}.
@@ -122,5 +124,5 @@ their scores, float32 [B].
 A score is log-probability / {divisor}^{decoding.alpha:g}. Lines that are sent together are padded
 to the longest of them: send lines of similar length, some dozens at a time. A line with more than
 {max_length} subword tokens is cut to them, its end included, without a word: split it before.
-The search's options are part of the model: {decoding}.
+{search}
 """

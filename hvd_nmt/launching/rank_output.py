@@ -5,12 +5,13 @@ import contextlib
 import os
 import queue
 import re
-import shutil
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import final
+
+from hvd_nmt.common.progress import CLEAR, MOVES, moving
 
 _STDOUT, _STDERR = 1, 2
 _DELAY_S = 1.0
@@ -18,8 +19,6 @@ _DELAY_S = 1.0
 _REMEMBERED = 1000
 """lines of rank 0, and of other ranks, of which earlier ones are shown at once"""
 _LONGEST_LINE = 1 << 16
-_TRANSIENT = "\r"
-"""ends a line that the next one replaces"""
 _SENTENCE = re.compile(r"hvd_nmt[\w.]*: .+")
 
 
@@ -38,7 +37,8 @@ class Output:
         """by rank 0"""
         self._late: collections.deque[tuple[float, int, int, str]] = collections.deque()
         """when it came, rank, stream, line"""
-        self._transient = ""
+        self._moving = False
+        """whether the last line on the terminal is one that the next replaces"""
         self._closed: set[int] = set()
         threading.Thread(target=self._print_all, daemon=True).start()
 
@@ -79,7 +79,7 @@ class Output:
         text = self._rests.pop((rank, stream), "") + text
         end = text.rfind("\n") + 1
         if rank == 0 and stream == _STDOUT:
-            end = max(end, text.rfind(_TRANSIENT) + 1)
+            end = max(end, text.rfind(MOVES) + 1)
         if len(text) - end > _LONGEST_LINE:
             end = len(text)
         if rest := text[end:]:
@@ -87,7 +87,7 @@ class Output:
         if not (text := text[:end]):
             return
         whole = text.removesuffix("\n").split("\n")
-        lines = [line.rstrip(_TRANSIENT).rpartition(_TRANSIENT)[2] for line in whole]
+        lines = [line.rstrip(MOVES).rpartition(MOVES)[2] for line in whole]
         sentences = [line for line in lines if stream == _STDERR and _SENTENCE.match(line)]
         self.sentence = (sentences or [self.sentence])[-1]
         if rank == 0:
@@ -112,15 +112,18 @@ class Output:
         """Of ranks that have ended."""
         for rank, stream in list(self._rests):
             self._sort(rank, stream, "\n")
-        if self._transient:
-            self._transient = ""
+        if self._moving:
+            self._moving = False
             self._write(_STDOUT, "\n")  # the last one stays
         self._show_late(time.monotonic(), 0)
 
     def _write(self, stream: int, text: str) -> None:
-        """To a file or a terminal, on which a line that is to be replaced stays the last."""
-        if stream == _STDOUT and is_terminal() and (_TRANSIENT in text or self._transient):
-            text = self._with_transient(text)
+        """To a file or a terminal, on which it replaces a line that moves."""
+        if os.isatty(stream) and (MOVES in text or self._moving):
+            lines = text.splitlines(keepends=True)
+            self._moving = len(lines[-1]) > 1 and lines[-1].endswith(MOVES)
+            last = moving(lines[-1].rstrip(MOVES)) if self._moving else ""
+            text = CLEAR + "".join(line for line in lines if not line.endswith(MOVES)) + last
         data = text.encode(errors="backslashreplace")
         while data and stream not in self._closed:
             try:
@@ -131,19 +134,3 @@ class Output:
                 self._closed.add(stream)
                 if stream == _STDOUT:
                     self.say(f"continues without stdout: cannot write it ({error.strerror}).")
-
-    def _with_transient(self, text: str) -> str:
-        """The text, after which the last line that is to be replaced stands again."""
-        lines = text.splitlines(keepends=True)
-        for line in lines:
-            if line.endswith(_TRANSIENT):
-                self._transient = line.rstrip(_TRANSIENT)
-        stay = "".join(line for line in lines if not line.endswith(_TRANSIENT))
-        columns = shutil.get_terminal_size().columns
-        again = self._transient[: columns - 1]
-        return f"\r\x1b[K{stay}{again}"
-
-
-def is_terminal() -> bool:
-    """Whether somebody sees lines that replace each other."""
-    return os.isatty(_STDOUT)

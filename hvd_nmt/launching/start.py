@@ -25,7 +25,7 @@ from hvd_nmt.diagnosis.link import SILENCE_S, Link, Links, Message
 from hvd_nmt.launching import culprit
 from hvd_nmt.launching.culprit import End, Verdict
 from hvd_nmt.launching.preflight import Job
-from hvd_nmt.launching.rank_output import Output, is_terminal
+from hvd_nmt.launching.rank_output import Output
 from hvd_nmt.training import heartbeat
 
 _NOT_STARTED = 127
@@ -163,7 +163,7 @@ class Start:
     def _begin(self, rendezvous: Rendezvous) -> Verdict | None:
         answers, config = dict[str, Future[Message]](), self.job.config
         ranks = sum(host.slots for host in self.hosts)
-        variables = {"PYTHONUNBUFFERED": "1"} | ({TERMINAL: "1"} if is_terminal() else {})
+        variables = {"PYTHONUNBUFFERED": "1"} | ({TERMINAL: "1"} if os.isatty(1) else {})
         # The agent has the others.
         variables |= dict(rank_environment(ranks).items() - passed(os.environ).items())
         variables_of = rendezvous.variables(self.hosts, self.nic)

@@ -197,7 +197,8 @@ def _read(
     raw = corpus.inputs[part]
     cleaner = cleaning.Cleaner(corpus.rules, corpus.languages) if part == "train" else None
     work = partial(_clean, cleaner, lenient, corpus.tags, known_tags)
-    with progress(None, "pairs", f"reading {raw.paths[0][0].name}") as bar:
+    total = sum(1 for path, _ in raw.paths for _ in read_lines(path, lenient=True))
+    with progress(total, "pairs", f"reading {raw.paths[0][0].name}") as bar:
         for cleaned in workers.in_order(work, raw.blocks()):
             bar.update(cleaned.pairs_read)
             yield cleaned

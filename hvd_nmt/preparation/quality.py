@@ -69,6 +69,9 @@ def summary(out: Path) -> str:
         rows = f"{own:,} embedding rows" if own else "the ids of the target, one embedding for both"
         lines.append(f"source vocabulary: {manifest.source_vocabulary_pieces:,} pieces, {rows}")
     rows = f"{manifest.vocabulary_size:,} embedding rows"
+    asked = 0 if "vocabulary" in manifest.request else manifest.request.get("pieces", 0)
+    if manifest.vocabulary_pieces < asked:
+        rows += f"; {asked:,} were asked for: the text has no more"
     lines.append(f"{kind} vocabulary: {manifest.vocabulary_pieces:,} pieces, {rows}")
     lines.append(f"data {manifest.hash[:12]}, vocabulary {manifest.vocabulary_hash[:12]} in {out}")
     return "\n".join(lines)
@@ -85,24 +88,22 @@ def table(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name:6} {pairs_read:,} pairs, {read} read; {part['pairs']:,} pairs, {kept} kept"
         for rule, count in part["removed"].items():
             yield f"{'':6} {count:>12,}  {_percent(count, pairs_read):>8}  removed: {rule}"
-    for what, repeated, of in (
-        (f"over {report['max_length']} tokens", "", report["over_max_length"]),
-        ("duplicates", "repeated ", report["duplicates"]),
-    ):
+    over = f"over {report['max_length']} tokens"
+    for what, of in ((over, report["over_max_length"]), ("repeated", report["duplicates"])):
         yield (
-            f"train  {what}: {of['pairs']:,} pairs ({_percent(of['pairs'], of['of'])}); "
-            f"{repeated}{of['source']:,} sources, {of['target']:,} targets"
+            f"train  {what}: {of['pairs']:,} pairs ({_percent(of['pairs'], of['of'])}), "
+            f"{of['source']:,} sources, {of['target']:,} targets"
         )
     for part, found in report["leakage"].items():
         yield (
-            f"train  leakage from {part}: {found['train_pairs']:,} training pairs; of its "
-            f"{found['pairs']:,} pairs, {found['source']:,} sources, {found['target']:,} targets "
-            f"and {found['both']:,} whole pairs are in train"
+            f"train  leakage from {part}: {found['train_pairs']:,} training pairs; "
+            f"{found['source']:,} sources, {found['target']:,} targets, {found['both']:,} both "
+            f"of its {found['pairs']:,}"
         )
     for side in SIDES:
         of = report["lengths"][side]
         yield (
-            f"train  {report['languages'][side]} tokens a sentence: mean {of['mean']:.1f}, "
+            f"train  {report['languages'][side]}: mean {of['mean']:.1f} tokens, "
             f"median {of['p50']}, 95 % up to {of['p95']}, 99 % up to {of['p99']}, "
             f"longest {of['longest']:,}"
         )

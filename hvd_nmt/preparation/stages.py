@@ -15,6 +15,7 @@ from sentencepiece import SentencePieceProcessor
 
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import fingerprint
+from hvd_nmt.common.progress import announce
 from hvd_nmt.common.version import __version__
 from hvd_nmt.data import corpus
 from hvd_nmt.data.text import read_lines
@@ -123,6 +124,7 @@ def _learned(build: _Build, train: PartState) -> list[bytes]:
     So rough ones without rare characters tell first which pairs those are: a line of noise may have
     thousands of characters that are nowhere else, each of which would get a piece.
     """
+    announce("learning the vocabulary")
     most = build.options.vocabulary_sample
     chosen = subwords.spread(train.pairs, most)
     sample = parts.subset(train, build.paths(build.work, "sample"), chosen)

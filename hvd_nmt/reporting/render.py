@@ -2,7 +2,6 @@
 
 import datetime
 import re
-import sys
 import time
 from collections import Counter
 from html import escape
@@ -12,6 +11,7 @@ from string import Template
 
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import write_atomically
+from hvd_nmt.common.progress import progress
 from hvd_nmt.common.units import count, duration, step_duration
 from hvd_nmt.common.version import __version__
 from hvd_nmt.config.serialization import flat
@@ -33,7 +33,6 @@ def write(run: Run, folder: Path, now_s: float | None = None, ended: bool = Fals
     `now_s` is the report's unix time, now if None; `ended`: the run goes on no more, done or not.
     RunError: the folder cannot be written.
     """
-    print(f"report      of {run.name}: drawn within some seconds", file=sys.stderr, flush=True)
     paths = [folder / "report.html", folder / "report.md"]
     texts = rendered(run, time.time() if now_s is None else now_s, ended)
     try:
@@ -64,6 +63,7 @@ def rendered(run: Run, now_s: float, ended: bool = False) -> tuple[str, str]:
         f"<article>{html(key_numbers)}</article>",
         f"<nav><strong>Eleven questions</strong><ol>{''.join(links)}</ol></nav>",
     ]
+    bar = progress(len(summary.answers), "answers", f"report of {run.name}")
     for answer in summary.answers:
         words, tables = map(html, answer.parts()[:2])
         how = html(sentence(answer.how))
@@ -73,6 +73,8 @@ def rendered(run: Run, now_s: float, ended: bool = False) -> tuple[str, str]:
             f'<article id="q{answer.number}"{unknown}>{words}<div class="figures">{figures}</div>'
             f"{tables}<details><summary>How it was computed</summary>{how}</details></article>"
         )
+        bar.update()
+    bar.close()
     articles.append(f"<article>{html(last)}{_settings(run)}</article>")
     page = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     title = f"Run {escape(run.name)}"

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, final
 
+from hvd_nmt.common.progress import say
 from hvd_nmt.telemetry import jsonl
 from hvd_nmt.telemetry.events import EventWriter
 from hvd_nmt.telemetry.gpu import GpuProbe, spinning
@@ -81,7 +82,7 @@ class Sampler:
 
     def _header(self, gpus: GpuProbe) -> dict[str, Any]:
         names = ", ".join(gpu.name for gpu in gpus.gpus) or f"no GPU ({gpus.unavailable})"
-        print(f"telemetry   {self._path.stem}: {names}; network, CPU, memory", flush=True)
+        say(f"telemetry   {self._path.stem}: {names}; network, CPU, memory")
         return {
             "kind": "host",
             "time_s": time.time(),

@@ -9,6 +9,7 @@ import tf_keras as keras
 
 from hvd_nmt.checkpoints.run_files import NOT_FINITE, TELEMETRY_DIR
 from hvd_nmt.common.errors import DivergedError
+from hvd_nmt.common.progress import say
 from hvd_nmt.common.units import count
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data import batches
@@ -140,11 +141,10 @@ class NotFiniteGuard(StepCallback):
                 file.append({"time_s": time.time(), **line, "target": target})
                 sentences.append(f"{number:,}: {source!r}")
         file.close()
-        print(
+        say(
             f"not finite  step {step:,}: {what}; it is skipped. Its "
             f"{count(len(sentences), 'sentence')} are in {self._path}, the first of them is "
-            f"{sentences[0]}",
-            flush=True,
+            f"{sentences[0]}"
         )
 
 

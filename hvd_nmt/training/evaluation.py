@@ -5,6 +5,7 @@ import json
 import math
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 import sacrebleu
 import tensorflow as tf
 
+from hvd_nmt.common import progress
 from hvd_nmt.common.units import duration
 from hvd_nmt.config import EOS, Config
 from hvd_nmt.data.batches import evaluation_batches
@@ -28,7 +30,7 @@ from hvd_nmt.training.horovod import Rank
 TOKENS_PER_BATCH = 4096
 """padded target tokens decoded at once on each rank"""
 _SAMPLES = 5
-"""translations shown after each evaluation"""
+"""translations kept of each evaluation; the log shows the first"""
 BOOTSTRAP = 1000
 """resamples of the dev sentences behind the interval of BLEU"""
 
@@ -45,8 +47,8 @@ class Scores(NamedTuple):
     decides which models are the best"""
     hypotheses: list[str]
     """translations, in the order of the dev set"""
-    samples: str
-    """the first few of them, as a Markdown table"""
+    samples: list[tuple[str, ...]]
+    """source, reference and translation of the first few"""
 
 
 class Evaluator:
@@ -117,15 +119,8 @@ class Evaluator:
         margins = {"sacrebleu_margin": bleu_margin}
         if by_chrf:
             margins["chrf_margin"] = chrf_margin
-        return Scores(values, margins, hypotheses, self._samples(hypotheses))
-
-    def _samples(self, hypotheses: list[str]) -> str:
-        lines = ["| source | reference | translation |", "|---|---|---|"]
         rows = zip(self.sources, self.references, hypotheses, strict=True)
-        for row in itertools.islice(rows, _SAMPLES):
-            cells = (textwrap.shorten(cell, 160).replace("|", "\\|") for cell in row)
-            lines.append("| " + " | ".join(cells) + " |")
-        return "\n".join(lines)
+        return Scores(values, margins, hypotheses, [*itertools.islice(rows, _SAMPLES)])
 
     def _by_corpus(self, losses: dict[str, np.ndarray], hypotheses: list[str]) -> dict[str, float]:
         found = {}
@@ -191,32 +186,39 @@ class Evaluator:
 
 def write(scores: Scores, step: int, run_dir: Path, store: EventStore, prints: bool = True) -> None:
     """Write one evaluation down: metrics, TensorBoard, the translations, and a line to read."""
-    values = scores.values
-    store.scalars(step, values, kind="eval", more=scores.margins)
-    store.text(step, "samples", scores.samples)
+    store.scalars(step, scores.values, kind="eval", more=scores.margins)
+    lines = ["| source | reference | translation |", "|---|---|---|"]
+    for row in scores.samples:
+        cells = (textwrap.shorten(cell, 160).replace("|", "\\|") for cell in row)
+        lines.append("| " + " | ".join(cells) + " |")
+    store.text(step, "samples", "\n".join(lines))
     folder = run_dir / HYPOTHESES_DIR
     folder.mkdir(exist_ok=True)
     text = "".join(line + "\n" for line in scores.hypotheses)
     (folder / f"dev.{step}.txt").write_text(text, encoding="utf-8")
-    if not prints:
-        return
+    if prints:
+        progress.say("\n".join(_lines(scores, step)))
+
+
+def _lines(scores: Scores, step: int) -> Iterator[str]:
+    """One evaluation for a reader."""
     said = {"eval_loss": "validation loss", "sacrebleu": "BLEU", "chrf": "chrF", "ter": "TER"}
-    lines: dict[str, list[str]] = {}
-    for tag, value in values.items():
+    found: dict[str, list[str]] = {}
+    for tag, value in scores.values.items():
         measure, _, corpus = tag.partition("/")
         if measure in said:
             digits = 4 if measure == "eval_loss" else 2
-            lines.setdefault(corpus, []).append(f"{said[measure]} {value:.{digits}f}")
+            found.setdefault(corpus, []).append(f"{said[measure]} {value:.{digits}f}")
             if tag == "sacrebleu":
-                lines[""][-1] += f" +- {scores.margins['sacrebleu_margin']:.2f}"
-    print(
-        f"step {step:,}  {'  '.join(lines.pop(''))}  ({len(scores.hypotheses)} sentences in "
-        f"{duration(values['eval_seconds'])}; pseudo-BLEU {values['Eval_BLEU_Score']:.3f})",
-        *(f"  {corpus}: {'  '.join(words)}" for corpus, words in lines.items()),
-        scores.samples,
-        sep="\n",
-        flush=True,
-    )
+                found[""][-1] += f" ± {scores.margins['sacrebleu_margin']:.2f}"
+    took = duration(scores.values["eval_seconds"])
+    yield f"evaluation  step {step:,}  {'  '.join(found.pop(''))}  in {took}"
+    width = max(map(len, found), default=0) + 1
+    for corpus, words in found.items():
+        yield f"  {corpus + ':':{width}} {'  '.join(words)}"
+    for sample in scores.samples[:1]:
+        for name, text in zip(("source", "reference", "translation"), sample, strict=True):
+            yield f"  {name:11}  {textwrap.shorten(text, progress.COLUMNS - 15)}"
 
 
 def _score(

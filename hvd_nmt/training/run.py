@@ -11,16 +11,17 @@ import tensorflow as tf
 
 from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.find import find
-from hvd_nmt.checkpoints.run_files import ORIGIN, TELEMETRY_DIR, write_record
+from hvd_nmt.checkpoints.run_files import ORIGIN, write_record
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import keyed_variables
+from hvd_nmt.common.progress import say
 from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.common.tensorflow_import import process_started_s
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.records import metrics
-from hvd_nmt.telemetry.events import METRICS_FILE, TENSORBOARD_DIR, EventStore, read_metrics
+from hvd_nmt.telemetry.events import TENSORBOARD_DIR, EventStore, read_metrics
 from hvd_nmt.telemetry.tracker import Tracker
 from hvd_nmt.training import (
     callbacks,
@@ -50,7 +51,7 @@ def train(config: Config, write_report: WriteReport) -> None:
     Raises UserError for whatever a person can mend; the same on all ranks.
     """
     rank = horovod.init(config.ranks, with_groups=config.training.exchange != "float32")
-    log: Log = print if rank.is_first else lambda text: None
+    log: Log = say if rank.is_first else lambda text: None
     if command_line.LOCAL_FILE.exists():
         log(f"defaults    {command_line.LOCAL_FILE} in this directory")
 
@@ -115,7 +116,7 @@ def _set_up_and_fit(
     checksum = cluster.require_equal_weights(model.replicated, step, rank)
     log(f"weights     checksum {checksum:#x} equal on {count(rank.size, 'rank')}")
     if rank.is_first:
-        log(_where_things_are(config, step, time.monotonic() - started_s))
+        print(_where_things_are(config, step, time.monotonic() - started_s), flush=True)
 
 
 def _restore(state: tf.train.Checkpoint, run_setup: RunSetup, directories: HostDirectories) -> None:
@@ -176,11 +177,13 @@ def _fit(
         if store is not None:
             store.record("end", end)
         if end["because"] and rank.is_first:
-            print(f"the end     after step {end['steps']:,}: {end['because']}", flush=True)
+            say(f"the end     after step {end['steps']:,}: {end['because']}")
     except BaseException:
         last.stop_request.hold_back()  # Keras calls nothing after an error
         raise
     finally:
+        if rank.is_first:
+            say("", moves=True, in_files=False)
         telemetry.on_train_end({})
         if store is not None:
             store.close()
@@ -228,11 +231,9 @@ def _where_things_are(config: Config, step: int, seconds: float) -> str:
     run = config.run_dir
     return "\n".join(
         [
-            f"Trained to step {step:,} in {duration(seconds)}.",
-            f"checkpoint  {find(run, 'latest')}",
+            f"Trained to step {step:,} in {duration(seconds)}, evaluations included; this command "
+            f"took {duration(time.time() - process_started_s())}.",
             f"best        {find(run, 'best')}",
-            f"metrics     {run / METRICS_FILE}",
-            f"telemetry   {run / TELEMETRY_DIR}",
             *([f"report      {run / 'report.html'}"] if config.telemetry.report else []),
             f"TensorBoard tensorboard --logdir {run / TENSORBOARD_DIR}",
             f"translate   python -m hvd_nmt.translate --run {run} < in.txt > out.txt",

@@ -5,6 +5,8 @@ from typing import Any
 
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.errors import Preempted
+from hvd_nmt.common.progress import say
+from hvd_nmt.common.units import duration
 from hvd_nmt.config.exchange import is_due
 from hvd_nmt.telemetry.events import EventStore
 from hvd_nmt.training import evaluation, heartbeat, horovod
@@ -92,11 +94,11 @@ class SaveAndEvaluate(StepCallback):
         with horovod.heartbeat.section(heartbeat.CHECKPOINT), horovod.raise_on_all_ranks():
             if self._saver is not None:
                 self._saver.save(step)
+        wait_s = time.monotonic() - began_s
+        if self._is_first:
+            say(f"checkpoint  step {step:,}  saved in {duration(wait_s)}")
         if self._store is not None:
-            line = {
-                "wait_s": time.monotonic() - began_s, "copies": self._copies,
-                "join_s": began_s - asked_s,
-            }  # fmt: skip
+            line = {"wait_s": wait_s, "copies": self._copies, "join_s": began_s - asked_s}
             self._store.scalars(step, {}, kind="save", more=line)
 
     def _evaluate(self, step: int) -> tuple[bool, bool]:
@@ -104,6 +106,8 @@ class SaveAndEvaluate(StepCallback):
 
         Returns whether a rank was asked to stop by now, and whether the run ends by the scores.
         """
+        if self._is_first:
+            say(f"evaluation  step {step:,} ...", moves=True, in_files=False)
         with horovod.heartbeat.section(heartbeat.EVALUATION):
             scores = self._evaluator()
         enough = False

@@ -260,15 +260,10 @@ class Plan:
             *self._exchange(),
         ]
         if training.ema_decay:
-            lines.append(
-                f"average     of the weights, decay {training.ema_decay:g}: what validation, BLEU "
-                "and the best models are of"
-            )
+            lines.append(f"average     of the weights is evaluated: decay {training.ema_decay:g}")
         if self.slices > 1:
-            lines.append(
-                f"slices      {self.slices} of {share // self.slices:,} target tokens a rank, one "
-                "after another, to need less memory"
-            )
+            each = f"{self.slices} of {share // self.slices:,} target tokens"
+            lines.append(f"slices      {each} a rank, one after another, to need less memory")
         elif training.jit_compile:
             lines.append("XLA         a program for each shape")
         return lines

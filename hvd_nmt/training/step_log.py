@@ -1,11 +1,11 @@
 """What a run logs of its steps: a line for the reader, values for metrics.jsonl and TensorBoard."""
 
-import os
 import statistics
+import time
 from typing import Any
 
-from hvd_nmt.common.rank_environment import TERMINAL
-from hvd_nmt.common.units import duration
+from hvd_nmt.common.progress import say
+from hvd_nmt.common.units import duration, percent
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.explain.exchange_cost import Step, link_sentence
 from hvd_nmt.telemetry.events import CORPUS_TAG, EventStore
@@ -15,8 +15,6 @@ from hvd_nmt.training.setup import Plan
 
 MEASURED_STEPS, _SETTLING_STEPS = 20, 5
 """after which it is said what the link costs; the first of them, in which graphs are traced"""
-_END = "\r" if TERMINAL in os.environ else "\n"
-"""of a line; on a terminal the next one replaces it"""
 
 
 class StepLog(StepCallback):
@@ -31,6 +29,9 @@ class StepLog(StepCallback):
         """of the steps that the next line is about"""
         self._compute_s: list[float] = []
         """of the first steps"""
+        self._began_s = time.monotonic()
+        if prints:
+            say("graph       TensorFlow builds it in the first step", moves=True)
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Collect; every `log_every` steps, and at the end, write and print.
@@ -42,6 +43,8 @@ class StepLog(StepCallback):
         if not logs["left_out"]:
             self._logs.append(logs)
         self._say_what_the_link_costs(step - self._plan.start_step, logs)
+        if self._prints and step == self._plan.start_step + 1:
+            say(f"graph       built in {duration(time.monotonic() - self._began_s)}")
         last = self._training.max_steps
         due = step % self._training.log_every == 0 or step == last or logs["end"] > 0
         if due and self._logs:
@@ -58,8 +61,7 @@ class StepLog(StepCallback):
             plain = Step(
                 compute_s, compute_s, plan.all_reduce_s, plan.latency_s, plan.ranks_by_host
             )
-            said = link_sentence(plain, self._training.sync_every)
-            print(f"link        {said}", flush=True)
+            say(f"link        {link_sentence(plain, self._training.sync_every)}")
 
     def _sum(self, name: str) -> float:
         return sum(logs[name] for logs in self._logs)
@@ -91,28 +93,25 @@ class StepLog(StepCallback):
                 for name, count in zip(corpora, by_corpus, strict=True)
             },
         }
-        words = ""
+        state = f"epoch {epoch:.2f}"
         if newest["loss_scale"]:  # in float16; as OpenSeq2Seq calls it
-            values["Loss_Optimization/loss_scale"] = scale = newest["loss_scale"]
-            values["Loss_Optimization/skipped_steps"] = skipped = newest["skipped_steps"]
-            words = f"loss scale {scale:,.0f} ({skipped:,.0f} skipped)  "
+            values["Loss_Optimization/loss_scale"] = newest["loss_scale"]
+            values["Loss_Optimization/skipped_steps"] = newest["skipped_steps"]
+            state = f"scale {newest['loss_scale']:,.0f}"
         if self.model.islands is not None:
             values["step_time/exchange_s"] = self._sum("exchange_s") / steps
-            words += f"sync every {plan.setup.exchange.sync_every}  "
+            state = f"sync every {plan.setup.exchange.sync_every}"
         ranks = ("rank_ready_s", "rank_input_wait_s")
         means = {name: [total / steps for total in self._sums(name)] for name in ranks}
         counts = {"steps": steps, "sentences": round(self._sum("sentences"))}
         store.scalars(step, values, more=means | counts)
-        if not self._prints:
-            return
-        left_s = (self._training.max_steps - step) * times.total_s
-        print(
-            f"step {step:,}/{self._training.max_steps:,}  "
-            f"epoch {epoch:.2f}  loss {values['train_loss']:.4f}  "
-            f"rate {values['learning_rate']:.2e}  norm {newest['gradient_norm']:.2f}  {words}"
-            f"{values['tokens_per_s']:,.0f} tokens/s  "
-            f"{times.total_s:.3f} s/step (input {times.input_wait_s / times.total_s:.0%}, "
-            f"slowest rank {times.straggler_wait_s / times.total_s:.0%}, "
-            f"communication {times.communication_s / times.total_s:.0%})  {duration(left_s)} left",
-            end=_END, flush=True,
-        )  # fmt: skip
+        if self._prints:
+            # Without the step in which the graph is built.
+            usual_s = statistics.median(logs["step_time"].total_s for logs in self._logs)
+            last, waits = self._training.max_steps, 1 - times.compute_s / times.total_s
+            say(
+                f"step {step:,}/{last:,}".ljust(len(f"step {last:,}/{last:,}"))
+                + f"  loss {values['train_loss']:.4f}  {values['tokens_per_s']:7,.0f} tokens/s  "
+                f"{duration((last - step) * usual_s):>11} left  {state}  waiting {percent(waits)}",
+                moves=True,
+            )

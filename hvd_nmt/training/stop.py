@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from hvd_nmt import config as configuration
+from hvd_nmt.common import progress
 from hvd_nmt.config import Config
 from hvd_nmt.explain import learning
 from hvd_nmt.records import metrics
@@ -30,10 +31,7 @@ class StopRequest:
     ends the process at once, a second SIGTERM does nothing: launchers send it more than once.
     """
 
-    LINE = (
-        "stopping    after a signal: the run ends after this step or the next, when its checkpoint "
-        "is saved; a second Ctrl-C ends it at once\n"
-    )
+    LINE = "stopping    after a signal, once this step is saved; a second Ctrl-C ends it at once\n"
 
     def __init__(self, announces: bool) -> None:
         self.requested = False
@@ -76,7 +74,8 @@ class StopRequest:
     def announce(self) -> None:
         """Print the line, once. `print` cannot: the signal may have come inside of a `print`."""
         with contextlib.suppress(IndexError, OSError):  # said already; nobody listens any more
-            os.write(_STDERR, self._lines.pop().encode())
+            clear = progress.CLEAR if os.isatty(_STDERR) else ""
+            os.write(_STDERR, f"{clear}{self._lines.pop()}".encode())
 
     def _ask(self, number: int, frame: Any) -> None:
         self.requested = True

@@ -106,20 +106,26 @@ class Engine:
             scored = dict(self._scorer.score(sources, targets, self.settings.batch_tokens))
         return [float(np.sum(scored[i].logp_T, dtype=np.float64)) for i in range(len(both))]
 
-    def stream(self, lines: Iterable[str], warn: Warn = _warn) -> Iterator[str]:
-        """The best translation of each line, in order."""
+    def stream(
+        self, lines: Iterable[str], warn: Warn = _warn,
+        finished: Callable[[], object] = lambda: None,
+    ) -> Iterator[str]:  # fmt: skip
+        """The best translation of each line, in order; `finished` as for `search`."""
         first = 1
         for chunk in chunks(lines):
-            yield from (best.text for best, *_ in self.search(chunk, first, warn=warn))
+            found = self.search(chunk, first, warn=warn, finished=finished)
+            yield from (best.text for best, *_ in found)
             first += len(chunk)
 
     def search(
-        self, lines: Sequence[str], first: int = 1, details: bool = False, warn: Warn = _warn
-    ) -> list[list[Line]]:
+        self, lines: Sequence[str], first: int = 1, details: bool = False, warn: Warn = _warn,
+        finished: Callable[[], object] = lambda: None,
+    ) -> list[list[Line]]:  # fmt: skip
         """The translations of each line of a chunk, best first; of a blank line an empty one.
 
         `first` is the number of the first line, which random draws depend on. With `details` they
-        have scores of tokens and alignments, if the backend knows them.
+        have scores of tokens and alignments, if the backend knows them. `finished` is called for
+        each line, as batches end.
         """
         encoded = self.tokenizers.source.encode(self._tagged(lines, first, warn))
         # How many tags each line begins with.
@@ -135,9 +141,12 @@ class Engine:
                 warn(number, f"{too_long}: split into {len(line):,} parts.")
         sources = [part for line in parts for part in line]
         numbers = [number for number, line in enumerate(parts, first) for _ in line]
-        tokens = self.settings.batch_tokens
+        tokens, found = self.settings.batch_tokens, dict[int, Any]()
         with self._explain_memory():
-            found = dict(self.backend.translate(sources, tokens, details, numbers))
+            for index, best in self.backend.translate(sources, tokens, details, numbers):
+                found[index] = best
+                if numbers[index - 1 : index] != [numbers[index]]:  # the first part of a line
+                    finished()
         in_order = (found[index] for index in range(len(sources)))
         chosen = [
             long_lines.joined([next(in_order) for _ in line], [len(ids) for ids in line], count)

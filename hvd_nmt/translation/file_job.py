@@ -188,7 +188,7 @@ def _explained(path: Path | None) -> Iterator[None]:
 
 
 def _translate_all(job: FileJob, loaded: Engine, output: Output) -> None:
-    name, done, empty = str(job.input or "stdin"), output.lines_done, 0
+    name, done, empty, wrong = str(job.input or "stdin"), output.lines_done, 0, 0
 
     def warn(number: int, text: str) -> None:
         print_line(f"{name}, line {number}: {text}")
@@ -201,15 +201,17 @@ def _translate_all(job: FileJob, loaded: Engine, output: Output) -> None:
     with progress(total, "lines", done=done) as bar:
         for lines in chunks:
             first = output.lines_done + 1
-            found = loaded.search(lines, first, job.json, warn)
+            found = loaded.search(lines, first, job.json, warn, bar.update)
             bests = zip(lines, (best.text for best, *_ in found), strict=True)
             empty += sum(not text and line.strip() != "" for line, text in bests)
             pieces = loaded.tokenizers.target.pieces
             output.write([_row(i, line, pieces, job) for i, line in enumerate(found, first)])
-            bar.update(len(lines))
+            wrong += sum("\ufffd" in line for line in lines)
+    since = f" after line {done:,}" if done else ""
     if empty:
-        since = f" after line {done:,}" if done else ""
         print_line(f"{name}: empty translations of lines that are not empty{since}: {empty:,}.")
+    if wrong:
+        print_line(f"{name}: lines that are not UTF-8, read with U+FFFD{since}: {wrong:,}.")
 
 
 def from_stdin() -> Iterator[list[str]]:

@@ -64,8 +64,8 @@ class Comparison:
         ]
         if len(self.systems) > 1:
             notes.append(
-                f"p  how likely chance alone gives such a difference from {self.systems[0]} "
-                f"(paired bootstrap, {RESAMPLES:,} resamples); * p < {SIGNIFICANT}"
+                f"p  how likely chance alone gives such a difference from {self.systems[0]};\n"
+                f"   paired bootstrap, {RESAMPLES:,} resamples; * p < {SIGNIFICANT}"
             )
         signatures = [f"{name:5}  {text}" for name, text in self.signatures.items()]
         return "\n".join([*rows(self), "", *notes, "", *signatures])
@@ -126,11 +126,8 @@ def translated(
             print_line(f"{name}: {source.name}, line {number}: {text}")
 
         loaded = engine.load(run, [str(prefix)], settings)
-        lines = []
         with progress(len(source.lines), "lines", name) as bar:
-            for line in loaded.stream(source.lines, warn):
-                lines.append(line)
-                bar.update()
+            lines = list(loaded.stream(source.lines, warn, bar.update))
         found[prefix] = Text(name, lines)
         if keep is not None:
             text = "".join(line + "\n" for line in lines)

@@ -65,11 +65,11 @@ def test_the_last_sentence_is_kept():
 
 
 def test_a_terminal_shows_the_newest_of_lines_that_replace_each_other(shown, monkeypatch):
-    monkeypatch.setattr(rank_output, "is_terminal", lambda: True)
+    monkeypatch.setattr(rank_output.os, "isatty", lambda stream: True)
     clear = "\r\x1b[K"
     heard = (0, 1, "step 1\r"), (0, 1, "saved\n"), (0, 1, "step 2\r")
     assert shown(*heard)[0] == (
-        f"{clear}step 1{clear}saved\nstep 1{clear}step 2\n"  # the last one stays
+        f"{clear}{clear}step 1{clear}saved\n{clear}{clear}step 2\n"  # the last one stays
     )
 
 
