@@ -128,11 +128,18 @@ def verdict(run: Run) -> Verdict:
         {words: (getattr(whole, name) or 0.0) / (whole.step_s or 1.0)
          for name, words in PARTS.items()},
         whole.exchange_s, tuple(found), tuple(stalled), slow, tuple(_advice(slow, even, run)),
-        between_hosts.against_plain(run, even),
+        between_hosts.against_plain(run, _when_measured(found, even)),
         between_hosts.predicted_bytes(run, crossing) if crossing else None,
         sent.bytes_per_step if sent else None, sent.interface if sent else None,
         sent.link_MB_per_s if sent else None,
     )  # fmt: skip
+
+
+def _when_measured(found: Sequence[Phase], even: Sequence[Interval]) -> list[Interval]:
+    """The intervals of the newest start until a phase ends: for them its all-reduce holds."""
+    newest = [i for i in even if i.start == even[-1].start]
+    last = next(phase.last_step for phase in found if newest[0].step <= phase.last_step)
+    return [i for i in newest if i.step <= last]
 
 
 def _waits(interval: Interval, run: Run) -> dict[str, float]:
@@ -237,10 +244,16 @@ def _advice(phase: Phase, counted: Sequence[Interval], run: Run) -> list[Advice]
         Advice(f"all ranks as fast as {lag.others}", step_s - lag.seconds,
                "look for another process, a hot or power-limited GPU, a slower host"),
     ]  # fmt: skip
+    part = [i for i in counted if phase.first_step <= i.step <= phase.last_step]
+    sent = between_hosts.traffic(run, part) if phase.kind == NETWORK else []
+    needed = between_hosts.predicted_bytes(run, part)
+    if sent and needed and between_hosts.others_bytes(needed, sent[-1].bytes_per_step, step_s):
+        freed_s = between_hosts.waited_s(run, step) * (1 - needed / sent[-1].bytes_per_step)
+        found.append(Advice("no other program on the network cards", step_s - freed_s,
+                            "stop it, or move it to another network"))  # fmt: skip
     found = worth_saying(found, step_s)
     if run.ranks > 1:
-        waited_s = [between_hosts.waited_s(run, i) for i in counted
-                    if phase.first_step <= i.step <= phase.last_step]  # fmt: skip
+        waited_s = [between_hosts.waited_s(run, i) for i in part]
         steady_s = min(float(np.quantile(waited_s, _QUICKEST)), between_hosts.waited_s(run, step))
         found += between_hosts.step_of(run, step, steady_s).advice()
     return sorted(found, key=lambda one: one.predicted_step_s)

@@ -118,8 +118,11 @@ def startup_s(lines: Iterable[Line]) -> float | None:
     return sum(times) if times else None
 
 
-def pauses_s(lines: Iterable[Line]) -> float:
-    """Seconds from the last record of each start but the newest to rank 0's next process."""
+def pauses(lines: Iterable[Line]) -> tuple[tuple[float, float], ...]:
+    """Of each start but the newest: time of its last record, seconds to rank 0's next process."""
     begun = [line for line in of_kind(lines, "start") if "trained_s" in line]
-    ends_s = (a["time_s"] + b["trained_s"] - a["trained_s"] for a, b in itertools.pairwise(begun))
-    return sum(max(0.0, b["process_started_s"] - s) for s, b in zip(ends_s, begun[1:], strict=True))
+    ends_s = [a["time_s"] + b["trained_s"] - a["trained_s"] for a, b in itertools.pairwise(begun)]
+    return tuple(
+        (end_s, max(0.0, line["process_started_s"] - end_s))
+        for end_s, line in zip(ends_s, begun[1:], strict=True)
+    )

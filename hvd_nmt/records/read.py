@@ -72,7 +72,7 @@ def read_run(run_dir: Path) -> Run:
         max_steps=settings.get("training", {}).get("max_steps"), saved_step=saved,
         finished=end is not None, early_end=early_end, locked=_is_locked(run_dir / run_files.LOCK),
         started_s=min(times_s, default=None), startup_s=metrics.startup_s(lines),
-        pauses_s=metrics.pauses_s(lines),
+        pauses=metrics.pauses(lines),
         ended_s=max(times_s, default=None), config=settings, environment=environment,
         manifest=_manifest(run_dir, config, problems), intervals=metrics.intervals(lines),
         evaluations=metrics.evaluations(lines), saves=metrics.saves(lines),

@@ -184,8 +184,9 @@ class Run:
     """unix time of the start of rank 0's process, or else of the first record"""
     startup_s: float | None = None
     """seconds from the start of rank 0's process to its first record, all starts together"""
-    pauses_s: float = 0.0
-    """seconds between the starts, in which no process trained"""
+    pauses: tuple[tuple[float, float], ...] = ()
+    """of each start but the newest: unix time of its last record, and seconds to the next process
+    of rank 0"""
     ended_s: float | None = None
     """unix time of the last record"""
     config: dict[str, Any] = field(default_factory=dict)

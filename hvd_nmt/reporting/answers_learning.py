@@ -1,5 +1,7 @@
 """The questions about learning: fully trained, overfitting, the learning rate."""
 
+import dataclasses
+import math
 from typing import TYPE_CHECKING
 
 from hvd_nmt.common.units import duration, percent
@@ -28,7 +30,7 @@ def fully_trained(summary: "RunSummary") -> Answer:
         if fit.rate_share < learning.COOLED_DOWN:
             text += ": more steps bring something only with a larger training.max_steps"
         evidence.append(f"{text}.")
-    if (end := fit.asymptote) is not None:
+    if (end := fit.asymptote) is not None and end.high > 0:  # else nobody knows the end
         higher = fit.measure == "BLEU"
         best = (max if higher else min)(value for _, value in fit.points)
         passed = f"; single values lie beyond it, the best at {best:.3g}"
@@ -129,20 +131,25 @@ def learning_rate(summary: "RunSummary") -> Answer:
             f"{abs(largest[1]):.1e} of it at most (step {largest[0]:,})."
         )
     step, rate = schedule.peak()
+    places: dict[str, tuple[int, float]] = {}
     rises = f"The rate rises in a straight line to {rate:.3g} at step {step:,}"
     answer = f"{rises}, its peak, and then {schedule.words()}"
     recorded += " The rate warms up because Adam's moments are not yet reliable in the first steps."
     if run.max_steps and run.max_steps < schedule.warmup_steps:
+        whole = dataclasses.replace(schedule, max_steps=math.inf).peak()
         answer = (
-            f"{rises}: the warm-up of {schedule.warmup_steps:,.0f} steps is longer than the run"
+            f"{rises}, {percent(rate / whole[1])} of its peak: the warm-up of "
+            f"{schedule.warmup_steps:,.0f} steps is longer than the run"
         )
+        places = {"end of the warm-up": whole}
     if schedule.cools_down:
         answer += f"; {schedule.cool_down()}"
     last = max(1, run.max_steps or run.steps_done)
-    rows = tuple(
-        (name, f"{at:,}", f"{schedule.rate(at - 1):.4g}")
-        for name, at in (("first step", 1), ("peak", step), ("end of the run", last))
-    )
+    places = {
+        "first step": (1, schedule.rate(0)), "highest of the run": (step, rate),
+        "end of the run": (last, schedule.rate(last - 1)), **places,
+    }  # fmt: skip
+    rows = tuple((name, f"{at:,}", f"{value:.4g}") for name, (at, value) in places.items())
     return Answer(
         f"{answer}.",
         (f"Rate of the update after s updates: {schedule.formula()}.", recorded),

@@ -1,10 +1,10 @@
 """The questions about the network, and in words what bound the steps of a run."""
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hvd_nmt.common.units import count, data_size, duration, percent, step_duration
-from hvd_nmt.config.exchange import PLAIN
 from hvd_nmt.explain import between_hosts, machines
 from hvd_nmt.explain.bottleneck import (
     BINDING_SHARE,
@@ -18,7 +18,7 @@ from hvd_nmt.explain.bottleneck import (
     Phase,
     Verdict,
 )
-from hvd_nmt.explain.exchange_cost import ISLANDS_PRICE, link_sentence, name_of, ring_bytes
+from hvd_nmt.explain.exchange_cost import ISLANDS_PRICE, name_of, ring_bytes
 from hvd_nmt.explain.machines import Estimate
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
 from hvd_nmt.records.record import Run
@@ -35,10 +35,7 @@ _REMARKS = {
 }
 _MOST_PHASES = 2  # that the headline tells
 _MOST_STALLS = 5  # that are listed
-_MOST_TALK = 2e6
-"""bytes a second; 0.1 to 0.5 MB/s were seen between two hosts with one and two ranks each"""
-_HEADERS = 0.05
-"""of the bytes: 66 in each segment of 1,514"""
+_MOST_SHARES = 4  # of phases with one bottleneck, that the headline tells
 _USUAL_OFF = 5.0  # percent, which need no explanation
 _WAITS = {
     NETWORK: "the network between the hosts",
@@ -67,8 +64,11 @@ def sentence(verdict: Verdict, run: Run) -> str:
             f"{before} took {first_share} of each step to step {phases[0].last_step:,}, then "
             f"{what}{share}."
         )
+    elif 1 < len(phases) <= _MOST_SHARES and {what} == {_what_took(of)[0] for of in phases}:
+        *shares, last = (_what_took(of)[1] for of in phases)
+        text = f"{what} took {', '.join(shares)} and {last} of each step, in {len(phases)} phases."
     elif len(phases) > 1:
-        text = f"in steps {slow.first_step:,} to {slow.last_step:,} {what} took {share} of each."
+        text = f"{_in_steps(slow)}."
     else:
         text = f"{what} took {share} of each step{_REMARKS.get(slow.kind, '')}."
     if verdict.stalls:
@@ -87,6 +87,12 @@ def _what_took(phase: Phase) -> tuple[str, str]:
     return late if phase.wait == STRAGGLER else _WAITS[phase.wait], percent(phase.share)
 
 
+def _in_steps(phase: Phase) -> str:
+    what, share = _what_took(phase)
+    steps = f"in steps {phase.first_step:,} to {phase.last_step:,}"
+    return f"{steps} {what} took {share} of each step"
+
+
 def _computing(phase: Phase) -> str:
     return percent((phase.step.compute_s or 0.0) / (phase.step.step_s or 1.0))
 
@@ -94,10 +100,10 @@ def _computing(phase: Phase) -> str:
 def _details(phase: Phase, verdict: Verdict) -> Iterable[str]:
     """The numbers behind a phase, as sentences."""
     steps, lag = f"steps {phase.first_step:,} to {phase.last_step:,}", phase.lag
-    if len(verdict.phases) > _MOST_PHASES:
-        what, share = _what_took(phase)
+    if len(verdict.phases) > 1:
         rest = "" if phase.kind == COMPUTE else f", computing {_computing(phase)}"
-        yield f"In {steps} {what} took {share} of each step{rest}."
+        step_s = step_duration(phase.step.step_s or 0.0)
+        yield f"I{_in_steps(phase)[1:]}{rest}; a step took {step_s}."
     if phase.kind == STRAGGLER:
         yield (
             f"In {steps} {lag.who} computes {step_duration(lag.compute_s)} where {lag.others} take "
@@ -122,6 +128,9 @@ def network_bound(summary: "RunSummary") -> Answer:
     short = "Yes." if verdict.kind == NETWORK else _ALONE if _is_alone(run) else "No."
     if NETWORK in kinds and len(kinds) > 1:
         short = "Partly."
+        if len(verdict.phases) > _MOST_PHASES and slow.kind != NETWORK:
+            of_network = [phase for phase in verdict.phases if phase.kind == NETWORK]
+            short += f" I{_in_steps(max(of_network, key=attrgetter('seconds')))[1:]}."
     elif verdict.kind == MIXED and slow.wait == NETWORK:
         short = "Barely."
     evidence = [said for phase in verdict.phases for said in _details(phase, verdict)]
@@ -132,9 +141,6 @@ def network_bound(summary: "RunSummary") -> Answer:
     evidence += _bytes(verdict, run)
     if run.ranks > 1 and len(set(run.hosts)) == 1:
         evidence.append("All ranks are on one host: their bytes cross no network card.")
-    if slow.kind in (NETWORK, PROCESSORS) and exchange == PLAIN:
-        said = link_sentence(between_hosts.step_of(run, slow.step))
-        evidence.append(f"By these steps {said}.")
     if verdict.against_plain is not None:
         now, plain = verdict.against_plain
         price = f"; {ISLANDS_PRICE}" if now.exchange.islands else ""
@@ -150,7 +156,11 @@ def network_bound(summary: "RunSummary") -> Answer:
          one.why)
         for one in verdict.advice
     )  # fmt: skip
-    title = f"What would make a step of {step_duration(step_s)} shorter (predicted, for equal work)"
+    where = f" (steps {slow.first_step:,} to {slow.last_step:,})" * (len(verdict.phases) > 1)
+    title = (
+        f"What would make a step of {step_duration(step_s)}{where} shorter, predicted for equal "
+        "work"
+    )
     advice = (Table(title, ("change", "step", "speed", "why"), rows),) if rows else ()
     return Answer(f"{short} {summary.sentence}", tuple(evidence), advice)
 
@@ -165,27 +175,30 @@ def _stalls(verdict: Verdict) -> Iterable[str]:
         )
 
 
-def _others_bytes(verdict: Verdict) -> float:
-    """What a host sent in a step and neither training nor its protocols explain; 0: nothing."""
-    predicted, step_s = verdict.predicted_bytes or 0.0, verdict.step_s or 0.0
-    rest = (verdict.seen_bytes or predicted) - predicted
-    return rest if rest >= _HEADERS * predicted + _MOST_TALK * step_s else 0.0
-
-
-def _most_sent(phases: Iterable[Phase], run: Run) -> str:
-    """Which host sent most, in which steps."""
-    found = []
-    for phase in phases:
+def _other_program(verdict: Verdict, run: Run) -> str:
+    """Which host sent most beside the training, in which steps, as a sentence; "": none."""
+    seen, found = verdict.seen_bytes, []
+    if not between_hosts.others_bytes(verdict.predicted_bytes, seen, verdict.step_s):
+        return ""
+    for phase in verdict.phases:
         steps = range(phase.first_step, phase.last_step + 1)
         for sent in between_hosts.traffic(run, [i for i in run.intervals if i.step in steps]):
             found.append((sent.bytes_per_step, sent.host, steps))
     n_bytes, host, steps = max(found, key=lambda one: one[0])
-    return f"{host} sent most, {data_size(n_bytes)} a step in steps {steps[0]:,} to {steps[-1]:,}"
+    return (
+        f"Probably another program, which the record cannot name, also sends: {host} sent "
+        f"{data_size(n_bytes)} a step in steps {steps[0]:,} to {steps[-1]:,}, and training sends "
+        f"{data_size(verdict.predicted_bytes or 0.0)}."
+    )
 
 
 def _bytes(verdict: Verdict, run: Run) -> Iterable[str]:
     """What a host sent in a step: predicted, seen, and what the rest is."""
-    predicted, seen = verdict.predicted_bytes, verdict.seen_bytes
+    predicted, seen, other = (
+        verdict.predicted_bytes,
+        verdict.seen_bytes,
+        _other_program(verdict, run),
+    )
     if predicted:
         text = f"Predicted: {data_size(predicted)} sent by each host in a step"
         if seen:
@@ -194,16 +207,17 @@ def _bytes(verdict: Verdict, run: Run) -> Iterable[str]:
         if seen and off > _USUAL_OFF and verdict.step_s:
             text += f"; the rest, {data_size(seen - predicted)}, is " + (
                 "more than TCP's headers and Horovod's talk"
-                if _others_bytes(verdict)
+                if other
                 else "headers of TCP and what Horovod's ranks ask each other each millisecond"
             )
         yield f"{text}."
-    if _others_bytes(verdict):
-        most = _most_sent(verdict.phases, run)
-        yield f"Another program sends over the network cards: {most}."
+    if other:
+        yield other
     slow = verdict.slow_phase
     if slow and slow.link_MB_per_s and slow.kind in (NETWORK, PROCESSORS):
-        yield f"While they travelled, the link carried about {slow.link_MB_per_s:.1f} MB/s."
+        where = f" in steps {slow.first_step:,} to {slow.last_step:,}" * (len(verdict.phases) > 1)
+        link = f"the link carried about {slow.link_MB_per_s:.1f} MB/s"
+        yield f"While they travelled{where}, {link}."
     if verdict.card_MB_per_s:
         yield f"The network card reports a link of {verdict.card_MB_per_s:,.1f} MB/s."
 
@@ -251,13 +265,10 @@ def step_and_traffic(summary: "RunSummary") -> Answer:
             known=False,
         )
     rates = [rate for _, rate in found]
-    text = f"A host sent {min(rates):.1f} to {max(rates):.1f} MB/s"
+    text = f"The host that sent most sent {min(rates):.1f} to {max(rates):.1f} MB/s"
     if related := machines.pearson([(rate, i.step_s or 0.0) for i, rate in found]):
         text += f"; correlation with step time {related.value:.2f} ({len(found)} intervals)"
     sent = verdict.seen_bytes or verdict.predicted_bytes
-    if others := _others_bytes(verdict):
-        text += f", of which training is only {percent(1 - others / (verdict.seen_bytes or 1.0))}"
-        sent = verdict.predicted_bytes
     per_step = f"{data_size(sent)} a step" if sent else "the same bytes in each step"
     mean = " on average" if any(start.exchange.islands for start in run.starts) else ""
     evidence = [
@@ -265,14 +276,16 @@ def step_and_traffic(summary: "RunSummary") -> Answer:
         "steps show a low rate, also where the network is not their cause. That part of the "
         "relation is arithmetic, not evidence."
     ]
+    if other := _other_program(verdict, run):
+        evidence = [other, "So the rates of the cards are not those of training alone."]
     waits = [(i.communication_s, i.step_s or 0.0) for i, _ in found
              if i.communication_s is not None]  # fmt: skip
     if cause := machines.pearson(waits):
-        evidence.append(
-            f"The exposed communication shows more: its correlation with step time is "
-            f"{_words(cause)}, so it explains {percent(cause.value**2)} of the variation of the "
-            "step time."
-        )
+        said = "does not grow with the step time"
+        if cause.low > 0:
+            share = percent(cause.value**2)
+            said = f"grows with the step time, and explains {share} of its variation"
+        evidence.append(f"The exposed communication {said}: {_words(cause)}.")
     return Answer(f"{text}. {summary.sentence}", tuple(evidence))
 
 

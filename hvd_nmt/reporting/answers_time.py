@@ -1,7 +1,7 @@
 """The questions about time and processors: duration, step time, GPUs."""
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -47,10 +47,7 @@ def how_long(summary: "RunSummary") -> Answer:
             to_go = duration(left * times.mean_s)
             answer += f", and about {to_go} of steps to go (evaluations not counted)"
         answer += f". {state_sentence(summary)}"
-    began, ended = (
-        datetime.datetime.fromtimestamp(time_s, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        for time_s in (run.started_s, run.started_s + wall_s)
-    )
+    began, ended = _clock(run.started_s), _clock(run.started_s + wall_s)
     evidence = [f"From {began} to {ended}."]
     if run.saves:
         hosts = max(save.copies for save in run.saves)
@@ -59,11 +56,8 @@ def how_long(summary: "RunSummary") -> Answer:
             f"(median) for each of {count(len(run.saves), 'checkpoint')} on {count(hosts, 'host')}."
         )
     tables = [] if training_s is None else [_where_it_went(run, wall_s, training_s)]
-    newest = [interval for interval in run.intervals if interval.start == len(run.starts) - 1]
-    if len(run.starts) > 1 and newest and not run.launches:
-        done = newest[0].step - newest[0].steps
-        starts = count(len(run.starts), "time")
-        evidence.append(f"It was started {starts}; the newest start continued from step {done:,}.")
+    if not run.launches:
+        evidence += list(_pauses(run))[-_MOST_STARTS:]
     if run.launches:
         lost = count(machines.lost_steps(run.launches), "step")
         evidence.append(
@@ -76,9 +70,26 @@ def how_long(summary: "RunSummary") -> Answer:
     return Answer(answer, tuple(evidence), tuple(tables))
 
 
+def _pauses(run: Run) -> Iterable[str]:
+    """Of each start but the newest, when it ended, and where the next continued."""
+    for start, (ended_s, pause_s) in enumerate(run.pauses, start=1):
+        of_next = [interval for interval in run.intervals if interval.start == start]
+        if of_next:
+            done = of_next[0].step - of_next[0].steps
+            yield (
+                f"Start {start} ended at {_clock(ended_s)}; after {duration(pause_s)} start "
+                f"{start + 1} continued from step {done:,}."
+            )
+
+
+def _clock(time_s: float) -> str:
+    return datetime.datetime.fromtimestamp(time_s, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
 def _where_it_went(run: Run, wall_s: float, training_s: float) -> Table:
     times = [e.seconds for e in run.evaluations if e.seconds is not None]
-    rest_s = wall_s - training_s - sum(times) - (run.startup_s or 0.0) - run.pauses_s
+    pauses_s = sum(seconds for _, seconds in run.pauses)
+    rest_s = wall_s - training_s - sum(times) - (run.startup_s or 0.0) - pauses_s
     startup = "unknown" if run.startup_s is None else duration(run.startup_s)
     steps = [("logged steps, evaluations included", duration(training_s))]
     if run.source == "hvd_nmt":  # another program's times of steps hold its evaluations
@@ -87,7 +98,7 @@ def _where_it_went(run: Run, wall_s: float, training_s: float) -> Table:
     rows = (
         ("start-up: imports, data, comparing the hosts", startup),
         *steps,
-        *([("pauses between the starts", duration(run.pauses_s))] if run.pauses_s else []),
+        *([("pauses between the starts", duration(pauses_s))] if run.pauses else []),
         ("the rest: checkpoints, what no record holds", duration(max(0.0, rest_s))),
     )
     return Table("Where the time went", ("part", "time"), rows)

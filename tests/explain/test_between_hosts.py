@@ -71,6 +71,9 @@ def test_a_step_is_compared_with_one_of_plain_training():
     assert now.exchange == ISLANDS
     assert now.total_s == pytest.approx(0.53)
     assert plain.total_s == pytest.approx(COMPUTE_S + ALL_REDUCE_S)
+    slower = intervals(6, exchange_s=2.0, inside_s=0.01, first=7)  # than when it was measured
+    both = run(ISLANDS, intervals(6, exchange_s=0.02, inside_s=0.01) + slower)
+    assert bottleneck.verdict(both).against_plain == (now, plain)
 
 
 def test_nothing_is_compared_where_nothing_was_measured_or_cured():

@@ -122,6 +122,9 @@ CHANGING = {
         [(19, {}), (1, {"communication_s": 4.0, "exchange_s": 4.0})] * 3, N, [(N, 11, 600)]),
     "cut, then cut harder": (
         [(20, CUT), (20, {"communication_s": 4.0})], N, [(N, 11, 200), (N, 201, 400)]),
+    "cut harder for a time": (
+        [(20, CUT), (20, {"communication_s": 4.0}), (20, CUT)], N,
+        [(N, 11, 200), (N, 201, 400), (N, 401, 600)]),
 }  # fmt: skip
 
 

@@ -72,7 +72,7 @@ def nic(sent_bytes, rate, loopback=False):
     return {"is_loopback": loopback, "sent_bytes_total": sent_bytes, "sent_MB_per_s": rate}
 
 
-def test_the_rate_of_an_interval_is_that_of_the_busiest_card_over_all_hosts(tmp_path):
+def test_the_rate_of_an_interval_is_that_of_the_host_that_sent_most(tmp_path):
     def host(name, factor):
         samples = [
             {"time_s": float(t), "gpus": [], "nics": {
@@ -86,7 +86,7 @@ def test_the_rate_of_an_interval_is_that_of_the_busiest_card_over_all_hosts(tmp_
     rows = [Interval(1, 1, 0.0, 1.0), Interval(10, 10, 10.0, 1.0), Interval(20, 10, 20.0, 0.9)]
     run = run_of(tmp_path, rows, [host("a", 1.0), host("b", 3.0)])
     assert between_hosts.main_interface(run.telemetry[0]) == "ib0"
-    assert [rate for _, rate in between_hosts.rates(run)] == [20.0, 60.0]
+    assert [rate for _, rate in between_hosts.rates(run)] == [30.0, 90.0]
 
 
 def test_pearson_knows_its_uncertainty():

@@ -36,8 +36,8 @@ def test_the_pauses_between_starts_count():
     """From the last record of a start, which the next has counted, to the next process."""
     first, last_s = START | {"trained_s": 0.0}, START["time_s"] + 70
     again = {"time_s": last_s + 45, "process_started_s": last_s + 30, "trained_s": 70.0}
-    assert metrics.pauses_s([first, TRAIN, START | again]) == pytest.approx(30)
-    assert metrics.pauses_s([first, TRAIN]) == metrics.pauses_s([START, TRAIN, START]) == 0
+    assert metrics.pauses([first, TRAIN, START | again]) == ((last_s, pytest.approx(30)),)
+    assert metrics.pauses([first, TRAIN]) == metrics.pauses([START, TRAIN, START]) == ()
 
 
 def test_an_exchange_is_that_of_its_start(tmp_path):
