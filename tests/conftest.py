@@ -1,6 +1,10 @@
 """Fixtures that more than one folder of tests needs."""
 
+import contextlib
 import fcntl
+import functools
+import importlib
+import io
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -134,6 +138,21 @@ def toy_run(toy_data: Path, share: Share) -> Path:
 def nvml_library(monkeypatch: pytest.MonkeyPatch) -> fake_nvml.FakeNvml:
     """The NVML of this host: no GPU, until a test says otherwise."""
     return fake_nvml.FakeNvml(monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def help_of() -> Callable[..., str]:
+    """What a command prints at --help-all, or with another word, on 100 columns."""
+
+    def printed(name: str, *words: str) -> str:
+        shown = io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(shown):
+            patch.setenv("COLUMNS", "100")
+            with pytest.raises(SystemExit, match=r"^0$"):
+                importlib.import_module(f"hvd_nmt.{name}").main(list(words or ["--help-all"]))
+        return shown.getvalue()
+
+    return functools.cache(printed)
 
 
 @pytest.fixture

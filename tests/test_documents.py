@@ -1,8 +1,5 @@
 """README, CONTRIBUTING, docs/ and configs/ say what is there: paths, links, options, values."""
 
-import contextlib
-import importlib
-import io
 import re
 import shlex
 from pathlib import Path
@@ -71,25 +68,18 @@ def test_links_lead_somewhere(path):
 
 
 @pytest.fixture(scope="module")
-def options():
+def options(help_of):
     """Command -> its options, by --help-all; "" -> all, with those of launchers and tests."""
     found = {"": set(FOREIGN_OPTIONS)}
     for path in [*ROOT.glob("launch/*"), ROOT / "Makefile", ROOT / "tests/conftest.py"]:
         found[""] |= set(re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", path.read_text("utf-8")))
     for name in COMMANDS:
-        found[name] = _options_of(name, "--help-all") | {"--help-all"}
+        found[name] = set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w.-]*", help_of(name))) | {
+            "--help-all"
+        }
     for own in list(found.values()):
         found[""] |= own | {"--version"}
     return found
-
-
-def _options_of(name, *words):
-    printed = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
-        patch.setenv("COLUMNS", "200")
-        with contextlib.suppress(SystemExit):
-            importlib.import_module(f"hvd_nmt.{name}").main(list(words))
-    return set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w.-]*", printed.getvalue()))
 
 
 @each(PAGES)

@@ -48,25 +48,19 @@ def test_the_command_gets_the_other_words_and_gives_the_exit_code(monkeypatch):
 
 
 @pytest.mark.parametrize("name", front.COMMANDS)
-def test_a_help_is_a_page_with_examples_and_a_line_for_each_option(name, capsys, monkeypatch):
+def test_a_help_is_a_page_with_examples_and_a_line_for_each_option(name, help_of):
     """Its options are those of --help-all; what --help-all explains, it need not."""
-    said = {}
-    for words in ("--help", "--help-all"):
-        monkeypatch.setenv("COLUMNS", "100")
-        with pytest.raises(SystemExit) as stopped:
-            front.main([name, words])
-        assert stopped.value.code == 0
-        said[words] = capsys.readouterr().out
-    lines = said["--help"].splitlines()
+    said = help_of(name, "--help")
+    lines = said.splitlines()
     assert len(lines) <= 60
     assert [line for line in lines if len(line) > 100] == []
     assert lines[2].startswith(f"    python -m hvd_nmt.{name}")
     assert "Exit codes: 0 done" in lines[-2]
-    shown = re.findall(r"^  (--[a-z][\w.-]*)(.*)$", said["--help"], re.MULTILINE)
+    shown = re.findall(r"^  (--[a-z][\w.-]*)(.*)$", said, re.MULTILINE)
     rows = [row for row in shown if row[0] not in ("--preset", "--config")]
     assert rows
     for option, rest in rows:
-        assert re.search(rf"{re.escape(option)}\b", said["--help-all"]), option
+        assert re.search(rf"{re.escape(option)}\b", help_of(name)), option
         assert re.search(r" {2,}\S", rest), f"{option} has no meaning"
 
 

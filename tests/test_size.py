@@ -1,14 +1,9 @@
 """The size of the house: growth beyond these budgets is a decision, written down here."""
 
 import collections
-import contextlib
-import importlib
-import io
 import re
 import subprocess
 from pathlib import Path
-
-import pytest
 
 from hvd_nmt.__main__ import COMMANDS
 
@@ -67,21 +62,9 @@ def test_the_documents_are_short():
     assert sum(words) <= ALLOWED * WORDS
 
 
-@pytest.fixture
-def options(monkeypatch):
-    """The options of each command."""
-    monkeypatch.setenv("COLUMNS", "80")
-    found = {}
-    for name in COMMANDS:
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-            importlib.import_module(f"hvd_nmt.{name}").main(["--help-all"])
-        shown = re.finditer(r"^\W? ?(?:-\w+ \S+, )?(--[a-z][\w.-]*)", said.getvalue(), re.MULTILINE)
-        found[name] = {option[1] for option in shown}
-    return found
-
-
-def test_the_options_are_few(options):
+def test_the_options_are_few(help_of):
+    pattern = re.compile(r"^\W? ?(?:-\w+ \S+, )?(--[a-z][\w.-]*)", re.MULTILINE)
+    options = {name: set(pattern.findall(help_of(name))) for name in COMMANDS}
     assert {"--run-dir", "--training.max-steps"} <= options["train"]
     own = (shown - options["train"] for name, shown in options.items() if name != "train")
     assert len(options["train"]) + sum(map(len, own)) <= ALLOWED * OPTIONS

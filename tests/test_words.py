@@ -1,7 +1,6 @@
 """What people read is plain: short sentences, none of the words of tests/dialect.txt."""
 
 import ast
-import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,12 +60,9 @@ def test_a_document_is_plain(path):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_help_is_plain(name, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-    with pytest.raises(SystemExit):
-        importlib.import_module(f"hvd_nmt.{name}").main(["--help-all"])
-    said = capsys.readouterr().out.replace("│", " ")
-    assert offences(said.replace("; ", "\n\n")) == []  # that ends what a value of an option does
+def test_a_help_is_plain(name, help_of):
+    said = help_of(name).replace("; ", "\n\n")  # which ends what one value of an option does
+    assert offences(said) == []
 
 
 def test_log_lines_and_errors_are_plain():
