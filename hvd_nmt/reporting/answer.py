@@ -84,9 +84,9 @@ def table(content: Table) -> str:
     """Markdown of a table; columns after the first with nothing but numbers are to the right."""
     text = [[_cell(value) for value in row] for row in (content.head, *content.rows)]
     _, *columns = zip(*text, strict=True)
-    rule = ["---:" if all(map(_NUMBER.match, cells[1:])) else "---" for cells in columns]
+    rule = ["---:" if all(map(_NUMBER.match, cells[1:])) else ":---" for cells in columns]
     head, *lines = (f"| {' | '.join(map(plain, row))} |" for row in text)
-    rows = "\n".join([head, f"|{'|'.join(['---', *rule])}|", *lines])
+    rows = "\n".join([head, f"|{'|'.join([':---', *rule])}|", *lines])
     return blocks(f"{plain(content.title)}:" if content.title else "", rows)
 
 

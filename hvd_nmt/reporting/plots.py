@@ -243,7 +243,8 @@ def draw(
         figure.savefig(stream, format="svg", metadata=_NO_METADATA)
     said = escape(caption)
     svg = _inline(stream.getvalue(), said)
-    return f'<figure style="max-width:31rem">{svg}<figcaption>{said}</figcaption></figure>'
+    style = "max-width:31rem;margin:.5rem 0"  # also in a notebook
+    return f'<figure style="{style}">{svg}<figcaption>{said}</figcaption></figure>'
 
 
 def _draw_curves(axes: Axes, curves: Sequence[Curve], stacked: bool) -> None:

@@ -32,16 +32,16 @@ def test_a_cell_has_no_bars_and_no_code():
     assert r"| a \| \`b\` \| c | 1.5 s |" in text
     page = answer.html(text)
     assert page.count("<td") == 4
-    assert "<td>a | `b` | c</td>" in page
-    assert "<td>\\|</td>" in page
+    assert '<td style="text-align: left;">a | `b` | c</td>' in page
+    assert '<td style="text-align: left;">\\|</td>' in page
     assert '<td style="text-align: right;">1.5 s</td>' in page
 
 
 def test_a_notebook_shows_a_table_of_numbers_and_of_words_that_look_like_html():
     shown = answer.Table("", ("", "n"), [("a <b>", 12345), (None, 0.123456)])._repr_html_()
     cells = re.findall("<t[dh]([^>]*)>(.*?)</", shown)
-    right = ' style="text-align: right;"'
+    left, right = (f' style="text-align: {side};"' for side in ("left", "right"))
     assert cells == [
-        ("", ""), (right, "n"), ("", "a &lt;b&gt;"), (right, "12,345"), ("", "None"),
+        (left, ""), (right, "n"), (left, "a &lt;b&gt;"), (right, "12,345"), (left, "None"),
         (right, "0.123"),
     ]  # fmt: skip
