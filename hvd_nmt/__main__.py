@@ -27,7 +27,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif name in COMMANDS:
             return importlib.import_module(f"hvd_nmt.{name}").main(words)
         else:
-            raise ConfigError(f"There is no command {name!r}, only {', '.join(COMMANDS)}.")
+            from hvd_nmt.config.serialization import nearest  # the list of commands needs no YAML
+
+            raise ConfigError(
+                f"There is no command {name!r}{nearest(name, COMMANDS)}. The commands are "
+                f"{', '.join(COMMANDS)}."
+            )
     return outcome.exit_code
 
 

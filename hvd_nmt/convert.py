@@ -5,8 +5,7 @@
     python -m hvd_nmt.convert --from marian --model opus-mt-en-de --out runs/opus
     python -m hvd_nmt.translate --run runs/imported < in.txt > out.txt
 
-Options: --out --config --checkpoint --vocabulary --heads --model
-  --from NAME                      openseq2seq or marian (required)
+Options: --from --out --config --checkpoint --vocabulary --heads --model
 
 openseq2seq: its sizes are read from the weights, except the attention heads (8 in
 transformer-base). A wrong number makes a model that translates worse. Weights and Adam's moments

@@ -36,7 +36,7 @@ def test_every_module_with_a_main_is_a_command():
 
 def test_an_unknown_name_is_one_sentence(capsys):
     assert front.main(["config", "--help"]) == 2  # a module that is no command
-    said = "There is no command 'config', only prepare, train, translate, "
+    said = "There is no command 'config'. The commands are prepare, train, "
     assert capsys.readouterr().err.startswith(f"hvd-nmt: {said}")
 
 

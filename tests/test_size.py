@@ -11,10 +11,10 @@ ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = 1.03
 """times a budget"""
 LINES = {
-    "hvd_nmt": 1_213,
+    "hvd_nmt": 1_253,
     "hvd_nmt.checkpoints": 1_433,
     "hvd_nmt.common": 716,
-    "hvd_nmt.config": 921,
+    "hvd_nmt.config": 958,
     "hvd_nmt.data": 1_206,
     "hvd_nmt.diagnosis": 1_030,
     "hvd_nmt.explain": 1_285,

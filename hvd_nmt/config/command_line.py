@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
@@ -20,9 +20,10 @@ from typing import Any, Literal, TypeVar
 import docstring_parser
 import tyro
 from tyro import MISSING_NONPROP as MISSING
+from tyro.conf import Suppress
 
 from hvd_nmt.common import errors
-from hvd_nmt.common.errors import ConfigError, let_first_rank_speak, reported, speak_utf8
+from hvd_nmt.common.errors import ConfigError, reported, speak_utf8
 from hvd_nmt.config import Config, load, presets
 from hvd_nmt.config.serialization import nearest
 
@@ -30,6 +31,14 @@ LOCAL_FILE = Path("hvd_nmt.yaml")
 """defaults of a working directory, read when the file is there"""
 _LISTED = re.compile(r"^(\w[^:\n]*:)((?:\s+--[\w.-]+)+)$", re.MULTILINE)
 """options that a command's docstring lists under a title: `--help` gives each one a line"""
+_PLAIN = {
+    r" (?:Argument|For full) helptext.*": "",
+    r"Missing from [^:]+: (.*?)(?:[;.] | \(required\)).*": r"An option is missing: \1",
+    r"Missing value for argument '(\S+)'.*": r"\1 needs a value",
+    r"Error parsing (\S+): .*?('[^']*').*": r"\1 cannot be \2",
+    r"invalid choice (\S+) for argument '(\S+)'.*\((.+)\)\.": r"\2 cannot be \1, only \3",
+}
+"""what tyro says -> the same in plain words"""
 Options = TypeVar("Options")
 
 
@@ -92,8 +101,7 @@ def options(
     """One frozen dataclass as a command line (tyro), whose help `--help-all` shows.
 
     `--help` has a line for each option that the description lists (tyro's has several, or no text).
-    Of several ranks the first says what the parser has to say, and then others what is theirs.
-    ConfigError: values that cannot work; SystemExit: 0 after a help, 2 for an unknown option.
+    ConfigError: unknown options, or values that cannot work; SystemExit: after a help.
     """
     if {"-h", "--help", "--help-all"} & set(words):
         rows, brief = _rows(kind, default), "--help-all" not in words
@@ -114,41 +122,55 @@ def options(
             prog = f"python -m {name}"
             return tyro.cli(kind, prog=prog, description="", args=words, default=default)
     except SystemExit as stopped:
-        # tyro reports what __post_init__ raises in a box of its own; a ConfigError is one sentence.
+        # tyro reports what __post_init__ raises in a box, too; a ConfigError is one sentence.
         cause: BaseException | None = stopped
         while cause is not None:
             if isinstance(cause, ConfigError):
                 raise cause from None
             cause = cause.__context__
-        if stopped.code and not is_first_rank():
-            let_first_rank_speak()
-        print(printed.getvalue(), end="", file=sys.stderr)
-        raise
+        if not stopped.code:
+            raise
+        what = _sentence(printed.getvalue(), _rows(kind, default))
+        raise ConfigError(f"{what}; python -m {name} --help shows the options.") from None
 
 
-def _rows(kind: type, default: Any, prefixes: Sequence[str] = ()) -> dict[str, str]:
-    """Option, with all its prefixes, the last ones or none -> its line of `--help`.
+def _sentence(box: str, names: Iterable[str]) -> str:
+    """What tyro says in a box below its title, in a few words."""
+    said = " ".join(re.sub("[─-╿|]|-{4,}", " ", box.strip().partition("\n")[2]).split())
+    if unknown := re.search(r"Unrecognized options: ([^\s,=]+)", said):
+        return f"There is no option {unknown[1]}{nearest(unknown[1], names)}"
+    for pattern, words in _PLAIN.items():
+        said = re.sub(pattern, words, said)
+    return said
+
+
+def _rows(kind: type, default: Any, prefix: str = "") -> dict[str, str]:
+    """Option -> its line of `--help`.
 
     It also gives tyro each docstring of a field as one line to fill.
     """
     bases = map(docstring_parser.parse_from_object, reversed(kind.__mro__[:-1]))
     texts = {each.arg_name: str(each.description) for base in bases for each in base.params}
     hints, rows = typing.get_type_hints(kind), dict[str, str]()
+    annotated = typing.get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
         hint, text = hints[field.name], " ".join(texts.get(field.name, "").split())
         value = getattr(default, field.name, field.default)
-        names = [*prefixes, field.name.replace("_", "-")]
+        marks = getattr(annotated[field.name], "__metadata__", ())
+        if Suppress in marks:
+            continue
+        name = next((mark.name for mark in marks if hasattr(mark, "name")), None)
         field.metadata = MappingProxyType({**field.metadata, "help": text})
         if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            rows |= _rows(hint, value, names)
+            rows |= _rows(hint, value, prefix if marks else f"{prefix}{field.name}.")
             continue
         meaning = re.split("[;.] ", text)[0]
         if value is dataclasses.MISSING:
             meaning += " (required)"
         elif str(value) not in ("False", "None", "", "()"):
             meaning += f" (default: {' '.join(value) if isinstance(value, tuple) else value})"
-        for option in (f"--{'.'.join(names[i:])}" for i in range(len(names))):
-            rows[option] = f"  {option + _value(hint, 31 - len(option)):31}  {meaning}"
+        option = f"--{prefix}{name or field.name.replace('_', '-')}"
+        rows[option] = f"  {option + _value(hint, 31 - len(option)):31}  {meaning}"
     return rows
 
 

@@ -173,25 +173,20 @@ def test_a_file_that_cannot_be_read(tmp_path):
         configuration.load(tmp_path / "x")
 
 
-@pytest.mark.parametrize("argv", [["--model.widht", "8"], ["--model.width", "wide"], ["stray"]])
-def test_a_wrong_command_line_is_exit_code_2(argv, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        from_command_line(*argv)
-    assert stopped.value.code == 2
-    assert argv[-1] in capsys.readouterr().err
-
-
-def test_another_rank_lets_the_first_speak(capsys, monkeypatch):
-    """Its command line is the same, but its version may be another."""
-    before = []
-    monkeypatch.setenv("HOROVOD_RANK", "1")
-    monkeypatch.setattr(
-        command_line, "let_first_rank_speak", lambda: before.append(capsys.readouterr())
-    )
-    with pytest.raises(SystemExit):
-        from_command_line("--wrong")
-    assert before == [("", "")]
-    assert "--wrong" in capsys.readouterr().err
+@pytest.mark.parametrize(("words", "sentence"), [
+    ("--model.widht 8", "There is no option --model.widht (did you mean '--model.width'?)"),
+    ("--max-steps=8", "There is no option --max-steps (did you mean '--training.max-steps'?)"),
+    ("--model.width wide", "--model.width cannot be 'wide'"),
+    ("--model.width", "--model.width needs a value"),
+    ("--model.norm none", "--model.norm cannot be 'none', only 'pre', 'post'"),
+    ("--training.micro-batches all", "--training.micro-batches cannot be 'all'"),
+    ("stray", "There is no option stray"),
+])  # fmt: skip
+def test_a_wrong_command_line_is_a_sentence(words, sentence):
+    with pytest.raises(ConfigError) as raised:
+        from_command_line(*words.split())
+    end = "; python -m hvd_nmt.train --help shows the options."
+    assert str(raised.value) == sentence + end
 
 
 def documented_fields(kind=Config, prefix=""):
