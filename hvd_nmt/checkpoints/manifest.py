@@ -111,10 +111,7 @@ def newest_step(run_dir: Path) -> int | None:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of a checkpoint, `<prefix>.json`.
-
-    DamagedError: it is missing or changed; RunError: it cannot be read now, or by this version.
-    """
+    """A manifest; DamagedError: missing or changed; RunError: unreadable now, other version."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content.pop("sha256") != _digest(content):

@@ -195,8 +195,7 @@ def meta_graph(model: Transformer, state: tf.train.Checkpoint) -> bytes:
 
     A serialised MetaGraphDef with placeholders `source` and `target` (int32 ids, BxS and BxT, each
     row ending with eos and padded with 0), the result `logits` (float32 BxTxV), and a saver that
-    restores the weights and the step. Such a saver restores variables by the names it is given, so
-    it is given the keys of the object graph.
+    restores the weights and the step, by the keys of the object graph.
     """
     keys = {id(variable): key for key, variable in keyed_variables(state)}
     traced = _traced(model)

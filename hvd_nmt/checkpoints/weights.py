@@ -26,10 +26,7 @@ from hvd_nmt.model.transformer import Transformer, build_transformer
 def load_model(
     run_dir: Path, which: str = "best", compute_dtype: str = "float32"
 ) -> tuple[Transformer, int]:
-    """A trained model, ready to decode, and the training step of its weights; `which`: see `find`.
-
-    RunError: the checkpoint is missing or damaged, or of another configuration or vocabulary.
-    """
+    """The model that `find` finds, and its step; RunError: missing, damaged, or of another run."""
     config = run_files.load_config(run_dir)
     prefix = find(run_dir, which)
     manifest = manifest_of(run_dir, prefix)

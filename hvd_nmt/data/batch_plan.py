@@ -218,10 +218,7 @@ def step_count(lengths: np.ndarray, tokens_per_step: int) -> int:
 
 
 def cut(lengths: np.ndarray, steps: int) -> np.ndarray:
-    """Cuts a sequence of at least so many sentences into steps of token counts as equal as can be.
-
-    Returns int64 [steps + 1], strictly increasing: step i is the slice [edges[i], edges[i + 1]).
-    """
+    """Edges, int64 [steps + 1], of steps with token counts as equal as can be; none is empty."""
     if not len(lengths):
         return np.zeros(1, np.int64)
     tokens = np.cumsum(lengths, dtype=np.int64)

@@ -1,7 +1,4 @@
-"""Batches: the ids of a rank's share of each step, padded. Always 0 <= rank < size.
-
-Capitals: B rows of one rank, S padded source length, T padded target length (tokens, eos counted).
-"""
+"""Batches of a rank. Capitals: B rows, S and T padded source and target length, eos counted."""
 
 from collections.abc import Iterator
 from itertools import pairwise

@@ -345,10 +345,7 @@ def _sentences(stem: Path, pairs: int) -> Sentences:
 
 @contextmanager
 def writing(stem: Path, vocabulary_size: int) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
-    """Gives a function that appends sentences to `<stem>.ids.npy`: their ids, the tokens of each.
-
-    `vocabulary_size` decides the type of the ids; `<stem>.offsets.npy` is written at the end.
-    """
+    """Gives what appends sentences to the .npy files of a stem: their ids, the tokens of each."""
     dtype = np.dtype(np.uint16 if vocabulary_size <= 2**16 else np.int32)
     written: list[np.ndarray] = [np.zeros(1, np.int64)]
     with open(f"{stem}.ids.npy", "wb") as stream:

@@ -68,8 +68,7 @@ def read_lines(
 def pair_blocks(source_path: str | Path, target_path: str | Path) -> Iterator[Block]:
     """Yields the line pairs of two line-aligned files in blocks, for other processes to decode.
 
-    DataError: a file cannot be read, is empty, or they have different numbers of lines, which is
-    known only at the end: use nothing before.
+    DataError: a file cannot be read, is empty, or (known only at the end) has fewer lines.
     """
     paths = source_path, target_path
     lines: tuple[list[bytes], list[bytes]] = [], []
@@ -128,10 +127,7 @@ def _raw_lines(source: str | Path | Iterable[bytes], name: str) -> Iterator[byte
 
 
 def decoded(lines: Iterable[bytes], first: int, lenient: bool, name: str) -> Iterator[str]:
-    """Lines without their ends, control characters still in: `plain`; raises as `read_lines`.
-
-    `first` is the number of the first one in the file that messages call `name`.
-    """
+    """Lines without ends, numbered from `first` in errors of `name`; raises as `read_lines`."""
     for number, raw in enumerate(lines, start=first):
         raw = raw.removesuffix(b"\n").removesuffix(b"\r")
         try:

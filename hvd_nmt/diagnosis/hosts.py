@@ -39,8 +39,7 @@ class Answer:
 def named(text: str, file: Path | None) -> list[Host]:
     """The hosts of "v100a:2,v100b:2", or of a file with lines "NAME slots=RANKS"; [] for neither.
 
-    One slot where none is given. ConfigError: both are given, the file cannot be read, or an entry
-    is no host or comes twice.
+    One slot by default. ConfigError: both are given, the file is unreadable, or an entry is wrong.
     """
     if text and file:
         raise ConfigError("Give the hosts with -H or with --hostfile, not with both.")

@@ -42,10 +42,7 @@ Hear = Callable[["Link", Message | None], None]
 
 
 class Channel:
-    """JSON lines both ways: who sends never waits, who listens has a thread.
-
-    `hear` gets each message, in one thread; None: the other side is gone.
-    """
+    """JSON lines both ways, in threads; `hear` gets each message, None: the other side is gone."""
 
     def __init__(
         self,
@@ -195,10 +192,7 @@ class Link:
 
 
 class Links(contextlib.AbstractContextManager["Links"]):
-    """The agents of some hosts: each is started when its host is asked first, or again.
-
-    `timeout_s`: for each host, from the start of ssh to its whole answer.
-    """
+    """Agents, started when their hosts are asked; `timeout_s` is from ssh's start to the answer."""
 
     def __init__(self, timeout_s: float, hear: Hear = lambda link, message: None) -> None:
         self.timeout_s = timeout_s

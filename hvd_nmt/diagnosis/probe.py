@@ -26,8 +26,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
     """Everything this host knows about itself.
 
     Args:
-        request: any of `hosts` (names of all hosts), `run_dir`, `data` (directory), `device`
-            (`training.device`), `deadline_s`.
+        request: any of `hosts` (all names), `run_dir`, `data`, `device`, `deadline_s`.
 
     Returns:
         The values of `_QUESTIONS` by name, and `time_s`, by this host's clock at the end; or
@@ -93,10 +92,7 @@ def _addresses(name: str) -> list[str]:
 
 
 def routes(request: dict[str, Any]) -> dict[str, str | None]:
-    """For each host the network card that packets to it leave by; None: there is no way.
-
-    Connecting a UDP socket sends nothing; it only makes the kernel choose a route.
-    """
+    """Host -> the card that leads there; None: no way. Connecting a UDP socket sends nothing."""
     owner = {
         address.address.partition("%")[0]: nic
         for nic, addresses in psutil.net_if_addrs().items()

@@ -277,8 +277,7 @@ def _with_our_ids(model: Any, names: Sequence[str], of_tags: int) -> bytes:
         if name in known:
             model.pieces.add(piece=name, score=known[name].score, type=known[name].type)
         elif name.startswith(">>") and name.endswith("<<"):
-            # ">>fra<<" before the text names the language to translate to; the space before a
-            # sentence is part of its first piece.
+            # ">>fra<<" asks for a language; the space before it is part of the first piece.
             model.pieces.add(piece=SPACE + name, score=0.0, type=of_tags)
         elif len(name) == 1:
             # A character that only the other .spm knows is looked up in vocab.json all the same.

@@ -83,10 +83,7 @@ class CrossAttention(Block):
 def cross_keys_values(
     source_BxSxD: tf.Tensor, attentions: list[CrossAttention]
 ) -> tuple[Cache, ...]:
-    """Keys and values of the encoded source for each decoder layer, each [B, H, S, K].
-
-    One product with the matrices of all layers side by side, wide enough to be fast.
-    """
+    """[B, H, S, K] of the source for each decoder layer, by one product, wide enough to be fast."""
     kernel = tf.concat([attention.key_value for attention in attentions], 1)
     bias = None
     if attentions[0].key_value_bias is not None:

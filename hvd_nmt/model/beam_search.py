@@ -262,8 +262,7 @@ def _is_over(
         worst_B = finished.scores_BxK[:, -1]
         alive_B /= decoding.penalty(tf.cast(length, tf.float32))
         return (worst_B > -float("inf")) & (worst_B >= alive_B)
-    # Log-probabilities only fall, for them the longest length has the kindest penalty, and the
-    # best coverage penalty is 0.
+    # Log-probabilities only fall; the longest length and no coverage penalty are the kindest.
     alive_B /= decoding.penalty(tf.cast(given.most_B, tf.float32))
     return finished.scores_BxK[:, decoding.n_best - 1] >= alive_B
 

@@ -290,8 +290,7 @@ class Transformer(keras.Model):
         self, ids_BxT: tf.Tensor, position_T: tf.Tensor, embedding_VxD: tf.Variable
     ) -> tf.Tensor:
         """Embeddings x sqrt(D), zero at padding, plus the position signal."""
-        # Not from the variable itself: TensorFlow then copies it whenever it is read, which every
-        # decoding step does.
+        # Not from the variable itself: TensorFlow would copy it in every decoding step.
         table_VxD = tf.convert_to_tensor(embedding_VxD)
         x_BxTxD = tf.gather(table_VxD, ids_BxT) * self.config.width**0.5
         x_BxTxD *= tf.cast(tf.not_equal(ids_BxT, PAD), x_BxTxD.dtype)[:, :, None]

@@ -135,10 +135,7 @@ class Translator:
 def lengths(
     source_B: tf.Tensor, decoding: Decoding, model_length: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Fewest and most tokens of the translations, int32, eos included as in `source_B`.
-
-    0 is no sentence and gets 0, 0. Where bounds contradict each other the maximum holds.
-    """
+    """Fewest and most tokens, int32, with eos; no sentence has 0, 0; the maximum is stronger."""
     most = decoding.max_length or source_B + EXTRA_TOKENS
     most_B = tf.where(source_B > 0, tf.minimum(most, model_length), 0)
     return tf.minimum(decoding.min_length, most_B), most_B

@@ -83,10 +83,7 @@ class Rules:
 
 @final
 class Cleaner:
-    """The rules that one pair alone decides. It can be pickled.
-
-    `languages` are names such as en or pt_BR; ConfigError: a rule asks for an unknown script.
-    """
+    """The rules that one pair alone decides; can be pickled. ConfigError: an unknown script."""
 
     def __init__(self, rules: Rules, languages: tuple[str, str]) -> None:
         self._rules = rules

@@ -177,10 +177,7 @@ class Options:
 
 
 def find_corpora(options: Options) -> list[CorpusFiles]:
-    """The corpora with the digests of their files, downloaded if need be; embedded: without files.
-
-    Raises ConfigError for the YAML file, DataError for text that cannot be had.
-    """
+    """The corpora with digests, downloaded if need be; ConfigError: of YAML; DataError: no text."""
     if options.corpora:
         return corpora.read(options.corpora, options.languages, options.cleaning)
     paths = {part: [paths] for part, paths in options.files.items()}

@@ -5,10 +5,7 @@ from typing import Any
 
 
 def reached(lines: Iterable[Mapping[str, Any]], start_id: str) -> dict[str, int]:
-    """How far a start came by metrics.jsonl, for the line of its end in launch.jsonl.
-
-    Returns `resumed_step` and, if it came further, `step`; {} if it did not begin.
-    """
+    """How far a start came: `resumed_step` and, if further, `step`; {}: it did not begin."""
     found: dict[str, int] = {}
     is_own = False
     for line in lines:

@@ -90,10 +90,7 @@ class GpuProbe:
             self.unavailable = f"no NVML: {error}"
 
     def sample(self) -> list[dict[str, Any]]:
-        """Asks every GPU, in the order of `gpus`: its index, and each field of `_READ`.
-
-        None is what it does not tell; one that no longer answers says why in `error`.
-        """
+        """Each GPU's index and each field of `_READ`, None: not told; `error`: it is silent."""
         return [_sample(gpu.index) for gpu in self.gpus]
 
     def close(self) -> None:

@@ -36,10 +36,7 @@ def read(path: Path, problems: list[str] | None = None) -> Iterator[dict[str, An
 
 
 def drop_steps(path: Path, after: int) -> None:
-    """Drops the lines of later steps from a file, if it is there; the other lines stay as they are.
-
-    Nothing may have the file open for writing. A crash leaves either the old file or the new one.
-    """
+    """Drops the lines of later steps, atomically, from a file that nobody writes; others stay."""
     lines = list(_lines(path)) if path.exists() else []
     kept = [line for line, values in lines if values is None or values.get("step", after) <= after]
     if len(kept) < len(lines):

@@ -28,8 +28,7 @@ from hvd_nmt.translation.settings import Settings
 if TYPE_CHECKING:  # needs a package that not everybody has
     from hvd_nmt.formats.ctranslate2 import CTranslate2Translator
 
-# Lines are sorted by length within a chunk: enough for full batches, little enough to keep, and
-# what a killed job has to do again.
+# Lines sorted by length at a time: enough for full batches, few for a killed job to do again.
 CHUNK_LINES = 1_000
 
 Warn = Callable[[int, str], object]

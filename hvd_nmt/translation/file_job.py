@@ -215,10 +215,7 @@ def _translate_all(job: FileJob, loaded: Engine, output: Output) -> None:
 
 
 def from_stdin() -> Iterator[list[str]]:
-    """Chunks of standard input, of what has arrived since the last: at least a line.
-
-    So someone who types, or a program that waits for the answer, gets it after each line.
-    """
+    """Chunks of standard input as it arrives, at least a line: who types gets each answer."""
     arrived: list[int] = []
 
     def raw_lines() -> Iterator[bytes]:

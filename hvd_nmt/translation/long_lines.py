@@ -1,7 +1,4 @@
-"""Lines longer than the model reads: split into parts and joined again, as token ids.
-
-A sentence ends with a piece that closes with ".", "!", "?" or the like, before a new word.
-"""
+"""Lines longer than the model reads, as ids: split where a sentence, or else a word, ends."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
