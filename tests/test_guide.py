@@ -1,6 +1,7 @@
 """Every command of the guide runs as it stands there, on files of the names there, but small."""
 
 import gzip
+import itertools
 import random
 import re
 import shlex
@@ -33,20 +34,14 @@ ONLY_PARSED = {
 }
 """words of commands of ours that cannot run here -> why, and what tests them"""
 STAND_INS = {
-    # It would install for minutes; tests/launch/test_setup.py.
-    "make": f'PATH=${{PATH#*:}} exec make -n -C {toy.ROOT} "$@"',
-    # Needs root; tests/rig.
-    "sudo": f'{toy.ROOT}/"$1" --help | grep -q " $2 "',
-    # No cluster; tests/launch/test_cluster_samples.py.
-    "sbatch": f'bash -n {toy.ROOT}/"$1"',
+    "make": f'PATH=${{PATH#*:}} exec make -n -C {toy.ROOT} "$@"',  # tests/launch/test_setup.py
+    "sudo": f'{toy.ROOT}/"$1" --help | grep -q " $2 "',  # needs root; tests/rig
+    "sbatch": f'bash -n {toy.ROOT}/"$1"',  # no cluster; tests/launch/test_cluster_samples.py
     "kubectl": f"test -f {toy.ROOT}/$3",
-    # Ranks on two hosts; tests/rig/test_two_host_training.py.
-    "horovodrun": 'HOSTS=v100 exec "${@:5}"',
-    # Servers, which end with a signal only; tests/test_notebooks.py.
-    "tensorboard": 'test -d "$2/"',
+    "horovodrun": 'HOSTS=v100 exec "${@:5}"',  # two hosts; tests/rig/test_two_host_training.py
+    "tensorboard": 'test -d "$2/"',  # servers, which only a signal ends; tests/test_notebooks.py
     "jupyter": 'test -d "$HVD_NMT_RUN"',
-    # Not ours, and not installed.
-    "comet-compare": "true",
+    "comet-compare": "true",  # another environment
 }
 """programs that cannot run here -> the commands of a shell that run instead"""
 SETTINGS = """
@@ -72,7 +67,7 @@ options, command_line.options = command_line.options, parse
 sys.exit(importlib.import_module(sys.argv[1]).main(sys.argv[2:]))
 """
 WAIT = "for job in $(jobs -p); do wait $job; done"
-_SYLLABLES = [first + second for first in "bdfgklmnprst" for second in "aeiou"]
+_WORDS = ["".join(letters) for letters in itertools.product("bdfgk", "aeiou", "lmn", "aeo")]
 
 
 @pytest.fixture(scope="module")
@@ -175,17 +170,10 @@ def _said(text: str) -> set[tuple[str, ...]]:
 
 
 def _write_sides(folder: Path, stem: str, endings: list[str], lines: int, seed: int) -> None:
-    """Sentences of made-up words, and for the other sides the same with the words reversed."""
-    chance = random.Random(0)
-    words = ["".join(chance.choices(_SYLLABLES, k=chance.randint(1, 3))) for _ in range(300)]
+    """Sentences of made-up words, and for the other sides the same from their end."""
     chance = random.Random(seed)
-    sentences = [chance.choices(words, k=chance.randint(3, 9)) for _ in range(lines)]
+    source = [" ".join(chance.choices(_WORDS, k=chance.randint(3, 9))) for _ in range(lines)]
     for ending in endings:
-        is_source = ending.startswith(".en")
-        text = "".join(
-            " ".join(word if is_source else word[::-1] for word in sentence) + "\n"
-            for sentence in sentences
-        )
-        opened = gzip.open if ending.endswith(".gz") else open
-        with opened(folder / f"{stem}{ending}", "wt", encoding="utf-8") as file:
-            file.write(text)
+        side = source if ending.startswith(".en") else [line[::-1] for line in source]
+        text = "".join(f"{line}\n" for line in side).encode()
+        (folder / f"{stem}{ending}").write_bytes(gzip.compress(text) if "gz" in ending else text)
