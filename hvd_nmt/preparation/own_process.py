@@ -10,10 +10,7 @@ from hvd_nmt.common.errors import BY_EXIT_CODE, DataError
 
 
 def prepare(out: Path, shows: bool, **options: Any) -> Path:
-    """Makes a data directory, its path, by the command with its options; UserError: as that one.
-
-    `shows`: what the command prints is printed here.
-    """
+    """Makes a data directory by the command, and `shows` its output; raises its UserError."""
     command = [sys.executable, "-m", "hvd_nmt.prepare", "--out", str(out)]
     for name, value in options.items():
         flag = name.replace("_", "-")

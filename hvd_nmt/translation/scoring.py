@@ -9,7 +9,6 @@ Source: Koehn 2004 (paired bootstrap). The seed is sacreBLEU's, which SACREBLEU_
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +36,7 @@ class Text(NamedTuple):
     lines: Sequence[str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Systems scored against the same references."""
 
@@ -55,7 +54,7 @@ class Comparison:
     seed: int | None
     """seed of the resampling; None: another each time"""
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """One row per system; below it what the numbers mean, and the signatures."""
         notes = [
             f"{self.sentences:,} sentences, references of each: {self.references}. "
@@ -69,9 +68,6 @@ class Comparison:
             )
         signatures = [f"{name:5}  {text}" for name, text in self.signatures.items()]
         return "\n".join([*rows(self), "", *notes, "", *signatures])
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
 
 
 def read(path: Path) -> Text:
