@@ -139,8 +139,7 @@ def _job(options: Options, words: Sequence[str]) -> Job:
     ranks = options.num_proc or slots
     if ranks > slots:
         raise ConfigError(
-            f"-np is {ranks:,}, but the hosts have {slots:,} slots: give -np {slots:,}, or raise "
-            "the slots."
+            f"-np is {ranks:,}, the hosts have {slots:,} slots: give -np {slots:,}, or more slots."
         )
     if options.min_ranks > ranks:
         raise ConfigError(f"--min-ranks is {options.min_ranks:,}: give at most {ranks:,}.")

@@ -38,9 +38,7 @@ from hvd_nmt.translation.settings import FileJob
 def main(job: FileJob) -> None:
     """Translates the input to the output."""
     if "HOROVOD_RANK" in os.environ:
-        raise ConfigError(
-            "Translating is one process: split the input, and start one for each GPU."
-        )
+        raise ConfigError("Translating is one process: split the input, start one for each GPU.")
     from hvd_nmt.checkpoints.run_files import load_config
 
     load_config(job.run)  # what is damaged there is said before TensorFlow's import

@@ -134,8 +134,8 @@ def test_mistakes_are_one_sentence_and_an_exit_code(run, pipe, tmp_path):
     text.write_text("dog\n")
     inputs = ("--input", str(text))
     for options, code, message, *given in [
-        ([], 3, "stdin is compressed: unpack it, or give a file", b"\x1f\x8b\x08\x00 dog"),
-        ([], 3, "stdin is UTF-16 and not UTF-8: convert it first", "dog\n".encode("utf-16")),
+        ([], 3, "stdin is compressed: unpack it, or give a", b"\x1f\x8b\x08\x00 dog"),
+        ([], 3, "stdin is UTF-16, not UTF-8: convert it with", "dog\n".encode("utf-16")),
         (["--input", str(tmp_path / "none")], 3, f"There is no file {tmp_path / 'none'}: check"),
         ([*inputs, "--output", str(text)], 2, f"{text} is the input: give the outp"),
         (["--output", str(tmp_path / "a/b")], 2, f"Cannot write {tmp_path / 'a/b'}: No such"),

@@ -191,9 +191,7 @@ def reader(prefix: Path) -> Any:
         return tf.train.load_checkpoint(str(prefix))
     except (tf.errors.OpError, ValueError) as error:
         reason = str(getattr(error, "message", error)).splitlines()[0]
-        raise RunError(
-            f"{prefix}.index is damaged, or not of a TensorFlow checkpoint ({reason})."
-        ) from None
+        raise RunError(f"{prefix}.index is damaged, or not of TensorFlow ({reason}).") from None
 
 
 def changes(before: Path, after: Path) -> dict[str, float]:

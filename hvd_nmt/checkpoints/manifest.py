@@ -118,9 +118,7 @@ def read_manifest(path: Path) -> Manifest:
             raise ValueError("it has changed since it was written")
     except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise kind_of(error)(
-            f"Cannot read {path}, the manifest of a checkpoint ({reason})."
-        ) from error
+        raise kind_of(error)(f"Cannot read the manifest {path} ({reason}).") from error
 
     try:
         hints = get_type_hints(Manifest)

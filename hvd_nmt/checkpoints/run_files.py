@@ -105,7 +105,6 @@ def data_of_run(run_dir: Path, config: Config) -> tuple[Path, corpus.Manifest]:
     hashes = vocabulary_hashes(run_dir)
     if hashes[0] and hashes != (manifest.vocabulary_hash, manifest.source_vocabulary_hash):
         raise DataError(
-            f"The data in {directory} have another vocabulary than this run: put the data of the "
-            "run there."
+            f"The data in {directory} have another vocabulary than this run: put its data there."
         )
     return directory, manifest

@@ -112,13 +112,10 @@ def _raw_lines(source: str | Path | Iterable[bytes], name: str) -> Iterator[byte
             first = next(lines, b"")
             if first.startswith(_UTF16):
                 raise DataError(
-                    f"{name} is UTF-16 and not UTF-8: convert it first with "
-                    "`iconv -f UTF-16 -t UTF-8`."
+                    f"{name} is UTF-16, not UTF-8: convert it with `iconv -f UTF-16 -t UTF-8`."
                 )
             if first.startswith(_PACKED):
-                raise DataError(
-                    f"{name} is compressed: unpack it, or give a file named .gz, .bz2 or .xz."
-                )
+                raise DataError(f"{name} is compressed: unpack it, or give a .gz, .bz2 or .xz.")
             # Nothing is left of a file that holds a byte order mark and nothing else.
             yield from chain(filter(None, [first.removeprefix(codecs.BOM_UTF8)]), lines)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:

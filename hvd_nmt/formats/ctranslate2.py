@@ -165,9 +165,7 @@ def require_package() -> ModuleType:
     try:
         import ctranslate2
     except ImportError:
-        raise ConfigError(
-            "CTranslate2 is not installed: run pip install 'ctranslate2>=4,<5'."
-        ) from None
+        raise ConfigError("CTranslate2 is missing: run pip install 'ctranslate2>=4,<5'.") from None
     return ctranslate2
 
 

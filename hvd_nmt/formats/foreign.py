@@ -85,8 +85,7 @@ def assign(
         raise RunError(f"{where} has no {', '.join(missing)}: it is of another kind of model.")
     if unused := sorted(set(tensors) - wanted):
         raise RunError(
-            f"{where} also has {', '.join(unused)}, unknown to this model: it is of another kind "
-            "of model."
+            f"{where} also has {', '.join(unused)}, unknown to this model: it is of another kind."
         )
     for path, variable in variables.items():
         value = np.concatenate([tensors[name] for name in table[path]], -1)

@@ -99,9 +99,7 @@ class Options:
         if self.source_vocabulary_size and not self.separate_vocabularies:
             raise ConfigError("--source-vocabulary-size needs --separate-vocabularies: add it.")
         if self.source_vocabulary and not self.vocabulary:
-            raise ConfigError(
-                "--source-vocabulary needs --vocabulary, the vocabulary of the target: give both."
-            )
+            raise ConfigError("--source-vocabulary needs --vocabulary (of the target): give both.")
         for language in self.languages:
             corpora.require_language(language)
         if self.source_language == self.target_language:
