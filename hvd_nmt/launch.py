@@ -36,6 +36,7 @@ import tyro
 from hvd_nmt import train
 from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ConfigError, Preempted, outliving_readers, reported
+from hvd_nmt.common.units import count
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.schema import NaturalFloat, NaturalInt, PositiveFloat, require_limits
 from hvd_nmt.diagnosis import checks, hosts, probe
@@ -139,7 +140,8 @@ def _job(options: Options, words: Sequence[str]) -> Job:
     ranks = options.num_proc or slots
     if ranks > slots:
         raise ConfigError(
-            f"-np is {ranks:,}, the hosts have {slots:,} slots: give -np {slots:,}, or more slots."
+            f"-np {ranks:,} is above the {count(slots, 'slot')} of the hosts: give fewer ranks, or "
+            "more slots."
         )
     if options.min_ranks > ranks:
         raise ConfigError(f"--min-ranks is {options.min_ranks:,}: give at most {ranks:,}.")

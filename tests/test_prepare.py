@@ -376,7 +376,7 @@ def test_nothing_appears_of_a_killed_process_and_the_next_one_leaves_nothing_els
 def test_a_full_disk_is_a_sentence_and_leaves_nothing(toy, monkeypatch, capsys):
     monkeypatch.setattr(corpus, "write_manifest", fail)
     assert toy.run() == 3
-    assert "out cannot be written: No space left on device" in capsys.readouterr().err
+    assert "out (No space left on device): fix that, or" in capsys.readouterr().err
     assert toy.left() == []
 
 

@@ -127,11 +127,16 @@ def exclusive(path: Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.with_name(f".{path.name}.lock").open("ab")
     except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror or error}.") from None
+        raise _unwritten(path, error) from None
     with lock:
         try_lock(lock, wait=True)
         _recover(path)
         yield
+
+
+def _unwritten(path: Path, error: OSError) -> DataError:
+    why = error.strerror or error
+    return DataError(f"Cannot write {path} ({why}): fix that, or choose another --out.")
 
 
 @contextmanager
@@ -153,7 +158,7 @@ def replacing(path: Path) -> Iterator[Path]:
             path.rename(old)
         rename_together([(new, path)])
     except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror or error}.") from error
+        raise _unwritten(path, error) from error
     finally:
         _recover(path)
 

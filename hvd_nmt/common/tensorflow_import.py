@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.common.progress import announce
 from hvd_nmt.common.rank_environment import SPARE
 
@@ -22,7 +23,7 @@ def import_tensorflow() -> None:
 
     Meanwhile standard error goes nowhere.
     Its CUDA libraries complain about each other on every import, GPU or not, before any log level
-    applies. An import that fails raises as ever.
+    applies. ClusterError: the import fails.
     """
     if "tensorflow" not in sys.modules:
         announce("importing TensorFlow")
@@ -30,6 +31,9 @@ def import_tensorflow() -> None:
     os.dup2(nowhere, 2)
     try:
         import tensorflow  # noqa: F401
+    except ImportError as error:
+        remedy = "run `make install` again, or install the library that is missing"
+        raise ClusterError(f"TensorFlow cannot be imported ({error}): {remedy}.") from error
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)

@@ -58,6 +58,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         values = yaml.load(path.read_text(encoding="utf-8"), _PlainYaml)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split()).rstrip(".")
+        if mark := getattr(error, "problem_mark", None):
+            reason = f"line {mark.line + 1}: {getattr(error, 'problem', '')}"
         raise ConfigError(f"Cannot read the configuration {path}: {reason}.") from error
     if not isinstance(values, dict):
         raise ConfigError(f"The configuration {path} must be lines `name: value`, as YAML.")
@@ -82,7 +84,8 @@ def from_plain(values: Mapping[str, Any], where: str, default: Any, section: str
         if name not in hints:
             if dotted in _FORMER:
                 continue
-            raise ConfigError(f"{where}: unknown key {name!r}{nearest(str(name), hints)}.")
+            fault = f"unknown key {name!r}{nearest(str(name), hints)}"
+            raise ConfigError(f"{where}: {fault}: correct it, or remove it.")
         old, here = getattr(default, name), f"{where}: {name}"
         if not dataclasses.is_dataclass(old):
             value = _FORMER_VALUES.get((dotted, str(value)), value)

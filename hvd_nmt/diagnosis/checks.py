@@ -29,9 +29,9 @@ _MUST_BE_EQUAL = {
 }
 """name -> remedy where it differs"""
 _SSH_REMEDY = (
-    "check that {host} is on and its name is known, and that ssh {host} asks no question "
-    "(ssh-copy-id {host}). The checkout and .venv need the same path as here. Name server, file "
-    "systems and GPU driver there must answer"
+    "check the name, and that ssh {host} asks no question (ssh-copy-id {host}). The host must be "
+    "on, with the checkout and .venv under the same path as here. Its name server, file systems "
+    "and GPU driver must answer"
 )
 
 

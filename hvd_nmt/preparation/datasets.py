@@ -146,7 +146,7 @@ def _fetched(url: str, digest: str, folder: Path, mirror: str | None) -> Path:
     try:
         return Path(registry.fetch(name, downloader=downloader))
     except requests.RequestException as error:
-        reason = str(error).partition(" for url: ")[0].rpartition(": ")[2].strip("')")
+        reason = str(error).partition(" for url: ")[0].rpartition(": ")[2].strip("')\"")
         raise DataError(
             f"Cannot download {shown}: {reason}. Run the same command again later, give another "
             f"--mirror, or copy the file to {folder / name}."

@@ -153,7 +153,7 @@ def test_the_command_begins_after_two_dashes_or_with_train(
     ("words", "sentence"),
     [
         (["-H", "a:2", "--hostfile", "x", "train"], "not with both"),
-        (["-H", "a:2", "-np", "3", "train"], "-np is 3, the hosts have 2 slots"),
+        (["-H", "a:2", "-np", "3", "train"], "-np 3 is above the 2 slots of the hosts"),
         (["-H", "a:2", "--min-ranks", "3", "train"], "--min-ranks is 3: give at most 2"),
         (["-H", "a:2", "--min-ranks", "1", "train", "--ranks", "2"], "fixes the number of ranks"),
         (["-H", "a:2", "--restarts-per-hour", "-1", "train"], "-1: it must be at least 0"),
