@@ -211,7 +211,7 @@ def _translate_all(job: FileJob, loaded: Engine, output: Output) -> None:
     if empty:
         print_line(f"{name}: empty translations of lines that are not empty{since}: {empty:,}.")
     if wrong:
-        remedy = "Convert the file, for example with `iconv -f LATIN1 -t UTF-8`."
+        remedy = "Convert it to UTF-8 with `iconv`."
         print_line(
             f"{name}: lines that are not UTF-8, read with U+FFFD{since}: {wrong:,}. {remedy}"
         )

@@ -100,7 +100,7 @@ def test_a_damaged_index_is_one_sentence(found, tmp_path):
     (tmp_path / f"{found.prefix.name}.json").write_text("{", encoding="utf-8")
     assert contents.read(copied).variables == found.variables
     index.write_bytes(index.read_bytes()[:100])
-    with pytest.raises(RunError, match="is damaged, or not of a TensorFlow checkpoint"):
+    with pytest.raises(RunError, match="is damaged, or not of TensorFlow"):
         contents.read(copied)
 
 
