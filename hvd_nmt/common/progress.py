@@ -4,11 +4,12 @@ import os
 import shutil
 import sys
 import textwrap
-from typing import Any
-
-from tqdm import tqdm
+from typing import TYPE_CHECKING, Any
 
 from hvd_nmt.common.rank_environment import TERMINAL
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 COLUMNS = 100
 """of what is printed"""
@@ -24,11 +25,13 @@ _IN_A_FILE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def progress(total: int | None, unit: str, what: str | None = None, done: int = 0) -> tqdm:
+def progress(total: int | None, unit: str, what: str | None = None, done: int = 0) -> "tqdm":
     """A bar on a terminal, which goes when the work ends; elsewhere a line a minute.
 
     `total` is None where nobody knows it. The unit "B" is shown as kB, MB and so on.
     """
+    from tqdm import tqdm  # a fifth of the time of --help
+
     scaled = unit == "B"
     return tqdm(
         total=total,

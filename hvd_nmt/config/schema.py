@@ -120,12 +120,10 @@ class TrainingConfig:
     tokens_per_step: PositiveInt = 4096
     """target tokens per step, summed over all ranks"""
     learning_rate: PositiveFloat = 2.0
-    """factor of transformer_policy, or the highest rate. The rate of transformer_policy is factor x
-    width^-0.5 x min((s+1) warmup^-1.5, (s+1)^-0.5); a highest rate is a number such as 5e-4"""
+    """factor of transformer_policy, or the highest rate; 5e-4 is usual with any other decay"""
     decay: Decay = "transformer_policy"
-    """how the rate falls after warm-up; transformer_policy, inverse_sqrt: as one over the root of
-    the step, from the factor or from learning_rate; constant: it stays; linear, cosine: to 0 at
-    max_steps; warmup_stable_decay: only in cooldown_steps"""
+    """how the rate falls after warm-up; transformer_policy, inverse_sqrt: with the root of the
+    step; constant: never; linear, cosine: to 0; warmup_stable_decay: only in cooldown_steps"""
     warmup_steps: PositiveInt = 8000
     """steps over which the rate rises"""
     cooldown_steps: NaturalInt = 0
@@ -167,8 +165,7 @@ class TrainingConfig:
     max_hours: NaturalFloat = 0.0
     """hours of training over all starts, 0: no limit. After them the run saves, evaluates, ends"""
     ema_decay: Share = 0.0
-    """decay of a moving average of the weights, such as 0.999, 0: none. Validation, BLEU, the best
-    models, and all that loads a checkpoint then take the averaged weights"""
+    """decay of a moving average of the weights, 0: none, 0.999: usual; all but training uses it"""
     init_from: str = ""
     """run or checkpoint whose weights a new run begins with; also --init-from. A run gives its
     best. The optimizer is new; with another vocabulary the pieces that both know keep their rows"""

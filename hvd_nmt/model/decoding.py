@@ -21,9 +21,8 @@ class Decoding:
     beam_size: int = 4
     """hypotheses kept per sentence, 1: greedy and fastest"""
     normalization: Literal["auto", "gnmt", "marian"] = "auto"
-    """form of the length penalty; gnmt: division by ((5+length)/6)^alpha; marian: by length^alpha,
-    with the end of Hugging Face's generate(). auto: marian for a model imported from Marian, else
-    gnmt"""
+    """form of the length penalty; gnmt: ((5+length)/6)^alpha; marian: length^alpha, and the end of
+    Hugging Face's generate(). auto: marian for a model imported from Marian, else gnmt"""
     length_penalty: float | None = None
     """alpha, more gives longer lines (default: 0.6, with marian 1); 0 is no penalty"""
     coverage_penalty: float = 0.0

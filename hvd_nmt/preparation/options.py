@@ -56,8 +56,7 @@ class Options:
     rules: Annotated[Rules, tyro.conf.arg(name="")] = dataclasses.field(default_factory=Rules)
     """which training pairs are removed"""
     not_utf8: Literal["auto", "stop", "skip"] = "auto"
-    """what to do with a pair that is not UTF-8; stop: end with an error; skip: remove it (dev and
-    test keep it, with U+FFFD); auto: skip in a dataset, stop in your own text"""
+    """what to do with a pair that is not UTF-8; auto: skip it in a dataset, stop in other text"""
     vocabulary_size: NaturalInt = 0
     """SentencePiece pieces, 0: 8,000 for files; 4,000 for the embedded corpus, 32,768 for
     wmt16-en-de. Of both sides or each; a multiple of 8, rounded up"""
