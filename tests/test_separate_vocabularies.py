@@ -82,9 +82,7 @@ def test_a_run_directory_without_its_own_or_with_one_too_many(run, toy_run, tmp_
     with pytest.raises(RunError, match=r"spm\.source\.model is not the vocabulary that"):
         ctranslate2.cached(copy, "latest")
     shutil.copyfile(joint / "spm.model", joint / "spm.source.model")
-    with pytest.raises(
-        RunError, match=r"spm\.source\.model is not the vocabulary .*: take it away"
-    ):
+    with pytest.raises(RunError, match=r"spm\.source\.model is not the vocabulary .*: remove it"):
         weights.load_model(joint)
 
 

@@ -11,23 +11,23 @@ ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = 1.03
 """times a budget"""
 LINES = {
-    "hvd_nmt": 1_253,
-    "hvd_nmt.checkpoints": 1_426,
-    "hvd_nmt.common": 716,
-    "hvd_nmt.config": 958,
-    "hvd_nmt.data": 1_193,
+    "hvd_nmt": 1_252,
+    "hvd_nmt.checkpoints": 1_421,
+    "hvd_nmt.common": 728,
+    "hvd_nmt.config": 960,
+    "hvd_nmt.data": 1_190,
     "hvd_nmt.diagnosis": 1_019,
-    "hvd_nmt.explain": 1_285,
-    "hvd_nmt.formats": 974,
+    "hvd_nmt.explain": 1_337,
+    "hvd_nmt.formats": 971,
     "hvd_nmt.launching": 1_472,
-    "hvd_nmt.model": 1_984,
-    "hvd_nmt.preparation": 2_196,
+    "hvd_nmt.model": 1_983,
+    "hvd_nmt.preparation": 2_195,
     "hvd_nmt.records": 789,
-    "hvd_nmt.reporting": 1_504,
+    "hvd_nmt.reporting": 1_536,
     "hvd_nmt.telemetry": 795,
-    "hvd_nmt.training": 3_454,
-    "hvd_nmt.translation": 879,
-    "tests": 19_842,
+    "hvd_nmt.training": 3_462,
+    "hvd_nmt.translation": 877,
+    "tests": 20_135,
 }
 """of each package, with those within it, blank lines too"""
 MODULES = 151

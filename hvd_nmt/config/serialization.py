@@ -59,7 +59,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split()).rstrip(".")
         if mark := getattr(error, "problem_mark", None):
-            reason = f"line {mark.line + 1}: {getattr(error, 'problem', '')}"
+            reason = f"line {mark.line + 1}: {getattr(error, 'problem', '')}; correct this line"
         raise ConfigError(f"Cannot read the configuration {path}: {reason}.") from error
     if not isinstance(values, dict):
         raise ConfigError(f"The configuration {path} must be lines `name: value`, as YAML.")

@@ -88,8 +88,13 @@ class Options:
         if not self.out.name:
             raise ConfigError("--out is the working directory: give another directory.")
         for part in ("train", "dev", "test"):
-            if self._sides(part).count(None) == 1:
+            sides = self._sides(part)
+            if sides.count(None) == 1:
                 raise ConfigError(f"Give both --{part}-source and --{part}-target, or neither.")
+            if sides[0] is not None and sides[0] == sides[1]:
+                raise ConfigError(
+                    f"{sides[0]} is both sides of {part}: give one file per language."
+                )
         self._check_origin()
         changed = [name for name in _OF_MOSES if getattr(self.rules, name) != getattr(Rules, name)]
         if changed and not self.corpora and self.cleaning.clean != "moses":

@@ -22,6 +22,7 @@ from hvd_nmt.checkpoints.find import find
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.files import fingerprint, rename_durably, replacing_file, sync, try_lock
 from hvd_nmt.common.progress import print_line, progress
+from hvd_nmt.common.units import count
 from hvd_nmt.config import EOS
 from hvd_nmt.data.text import read_lines
 from hvd_nmt.translation import engine
@@ -211,10 +212,8 @@ def _translate_all(job: FileJob, loaded: Engine, output: Output) -> None:
     if empty:
         print_line(f"{name}: empty translations of lines that are not empty{since}: {empty:,}.")
     if wrong:
-        remedy = "Convert it to UTF-8 with `iconv`."
-        print_line(
-            f"{name}: lines that are not UTF-8, read with U+FFFD{since}: {wrong:,}. {remedy}"
-        )
+        lost = f"{count(wrong, 'line')}{since} had characters that are not UTF-8, and lost them"
+        print_line(f"{name}: {lost}: convert it, for example with `iconv -f LATIN1 -t UTF-8`.")
 
 
 def from_stdin() -> Iterator[list[str]]:
