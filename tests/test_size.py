@@ -31,8 +31,14 @@ LINES = {
 }
 """of each package, with those within it, blank lines too"""
 MODULES = 151
-WORDS = 13_997
+WORDS = 14_000
 """of all documents"""
+DOCUMENTS = {
+    "README.md": 900, "CONTRIBUTING.md": 1_800, "CHANGELOG.md": 1_100, "docs/decisions.md": 2_000,
+    "docs/results.md": 1_000, "docs/run-directory.md": 1_050, "docs/guide/train.md": 900,
+}  # fmt: skip
+"""words of long documents; of any other `OTHERS`"""
+OTHERS = 700
 OPTIONS = 190
 """of all commands, as --help-all shows them; those of a run, which three have, count once"""
 
@@ -58,8 +64,10 @@ def test_the_modules_are_few():
 
 
 def test_the_documents_are_short():
-    words = (len((ROOT / path).read_text(encoding="utf-8").split()) for path in tracked("*.md"))
-    assert sum(words) <= ALLOWED * WORDS
+    paths = tracked("*.md")
+    words = {str(path): len((ROOT / path).read_text(encoding="utf-8").split()) for path in paths}
+    assert sum(words.values()) <= WORDS
+    assert {name: n for name, n in words.items() if n > DOCUMENTS.get(name, OTHERS)} == {}
 
 
 def test_the_options_are_few(help_of):
