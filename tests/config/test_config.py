@@ -176,7 +176,7 @@ def test_a_file_that_cannot_be_read(tmp_path):
 @pytest.mark.parametrize(("words", "sentence"), [
     ("--model.widht 8", "There is no option --model.widht (did you mean '--model.width'?)"),
     ("--max-steps=8", "There is no option --max-steps (did you mean '--training.max-steps'?)"),
-    ("--model.width wide", "--model.width cannot be 'wide'"),
+    ("--model.width wide", "--model.width is a whole number, not 'wide'"),
     ("--model.width", "--model.width needs a value"),
     ("--model.norm none", "--model.norm cannot be 'none', only 'pre', 'post'"),
     ("--training.micro-batches all", "--training.micro-batches cannot be 'all'"),
