@@ -46,7 +46,7 @@ def test_a_mistake_is_an_error_of_the_package(tmp_path: Path) -> None:
         hvd_nmt.train_model(tmp_path / "run", preset="demmo")
     with pytest.raises(ConfigError, match=r"data: .*--vocabulary-sizes"):
         hvd_nmt.prepare_data(tmp_path / "data", vocabulary_sizes=5, dataset="embedded")
-    names = {"train_source": tmp_path / "none", "train_target": tmp_path / "none"}
+    names = {"train_source": tmp_path / "none", "train_target": tmp_path / "no"}
     with pytest.raises(DataError, match=f"^Preparing {tmp_path}/data: Cannot read {tmp_path}/none"):
         hvd_nmt.prepare_data(tmp_path / "data", dev_size=5, overwrite=False, **names)
     assert [path.name for path in tmp_path.iterdir() if path.name in ("data", "run")] == []

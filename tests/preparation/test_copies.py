@@ -104,11 +104,11 @@ def test_what_cannot_be_is_refused():
 
 
 def test_prepare_writes_them_beside_the_text(tmp_path, capsys, monkeypatch):
-    for part, lines in (("train", LINES), ("dev", LINES[:5])):
+    for part, lines in (("train", LINES), ("dev", LINES[:5]), ("to", LINES), ("dev.to", LINES[:5])):
         (tmp_path / part).write_text("\n".join(lines) + "\n", encoding="utf-8")
     argv = [
-        "--train-source", str(tmp_path / "train"), "--train-target", str(tmp_path / "train"),
-        "--dev-source", str(tmp_path / "dev"), "--dev-target", str(tmp_path / "dev"),
+        "--train-source", str(tmp_path / "train"), "--train-target", str(tmp_path / "to"),
+        "--dev-source", str(tmp_path / "dev"), "--dev-target", str(tmp_path / "dev.to"),
         "--vocabulary-size", "120", "--out",
     ]  # fmt: skip
     assert prepare.main([*argv, str(tmp_path / "plain")]) == 0
