@@ -123,6 +123,6 @@ Its signature makes of text, string [B], one sentence in each, the translations,
 their scores, float32 [B].
 A score is log-probability / {divisor}^{decoding.alpha:g}. Lines that are sent together are padded
 to the longest of them: send lines of similar length, some dozens at a time. A line with more than
-{max_length} subword tokens is cut to them, its end included, without a word: split it before.
+{max_length} subword tokens is cut to them, its end included, silently: split it before.
 {search}
 """
