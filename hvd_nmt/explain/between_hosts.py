@@ -85,16 +85,16 @@ def _ranks_by_host(run: Run, interval: Interval) -> tuple[int, ...]:
 
 
 def against_plain(run: Run, intervals: Sequence[Interval]) -> tuple[Step, Step] | None:
-    """The mean step of the newest exchange, and the same with the plain all-reduce measured.
+    """The mean step of intervals of one start, and the same with the plain all-reduce measured.
 
-    From intervals with their parts; None for a plain run, or where the all-reduce was not measured.
+    The intervals have their parts; None for a plain run, or where the all-reduce was not measured.
     """
-    newest = run.start_of(intervals[-1])
-    if newest.exchange == PLAIN or not newest.all_reduce_s:
+    start = run.start_of(intervals[-1])
+    if start.exchange == PLAIN or not start.all_reduce_s:
         return None
-    step = mean([i for i in intervals if run.start_of(i) == newest])
+    step = mean(intervals)
     others_s = (step.step_s or 0.0) - (step.communication_s or 0.0)
-    return step_of(run, step), Step(others_s, step.compute_s or 0.0, newest.all_reduce_s)
+    return step_of(run, step), Step(others_s, step.compute_s or 0.0, start.all_reduce_s)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,11 @@ class Traffic:
 
 def sent_per_step(run: Run, intervals: Sequence[Interval]) -> Traffic | None:
     """What the host in the middle sends in a step; None where none counted while the steps ran."""
-    found = traffic(run, intervals)
+    return middle(traffic(run, intervals))
+
+
+def middle(found: Sequence[Traffic]) -> Traffic | None:
+    """That of the host in the middle, of what `traffic` gives."""
     return found[len(found) // 2] if found else None
 
 
@@ -123,12 +127,11 @@ def traffic(run: Run, intervals: Sequence[Interval]) -> list[Traffic]:
     return sorted(found, key=lambda sent: sent.bytes_per_step)
 
 
-def others_bytes(predicted: float | None, seen: float | None, step_s: float | None) -> float:
-    """What a host sent in a step, that neither training nor its protocols explain; 0: nothing."""
+def others_send(predicted: float | None, seen: float | None, step_s: float | None) -> bool:
+    """Whether a host sent more in a step than training and its protocols explain."""
     if not predicted or not seen or not step_s:
-        return 0.0
-    rest = seen - predicted
-    return rest if rest >= _HEADERS * predicted + _MOST_TALK * step_s else 0.0
+        return False
+    return seen - predicted >= _HEADERS * predicted + _MOST_TALK * step_s
 
 
 def _traffic(host: HostSamples, intervals: Sequence[Interval]) -> Traffic | None:

@@ -66,6 +66,8 @@ class Phase:
     """how busy the processors were"""
     link_MB_per_s: float | None = None
     """what the link carried while bytes travelled; None where no card counted them"""
+    most_bytes: float | None = None
+    """sent in a step by the host that sent most; None likewise"""
 
     @property
     def seconds(self) -> float:
@@ -171,7 +173,8 @@ def _phase(part: Sequence[Interval], run: Run) -> Phase:
     shares = [_waits(i, run).get(wait, 0.0) / (i.step_s or 1.0) for i in part]
     margin = 2 * stdev(shares) / len(shares) ** 0.5 if len(shares) > 1 else 0.0
     share, busy = waits[wait] / step_s, machines.cpu_percent(replace(run, intervals=tuple(part)))
-    sent, link = between_hosts.sent_per_step(run, part) if wait == NETWORK else None, None
+    by_host = between_hosts.traffic(run, part) if wait == NETWORK else []
+    sent, link = between_hosts.middle(by_host), None
     if sent:
         link = between_hosts.link_MB_per_s(run, step, sent.bytes_per_step)
     if abs(share - BINDING_SHARE) <= max(margin, _LEAST_MARGIN):
@@ -187,6 +190,7 @@ def _phase(part: Sequence[Interval], run: Run) -> Phase:
     return Phase(
         kind, first.step - first.steps + 1, part[-1].step, step,
         _lag(step, hosts), _input_s(step), wait, share, ends if differ else (), busy, link,
+        by_host[-1].bytes_per_step if by_host else None,
     )  # fmt: skip
 
 
@@ -245,10 +249,10 @@ def _advice(phase: Phase, counted: Sequence[Interval], run: Run) -> list[Advice]
                "look for another process, a hot or power-limited GPU, a slower host"),
     ]  # fmt: skip
     part = [i for i in counted if phase.first_step <= i.step <= phase.last_step]
-    sent = between_hosts.traffic(run, part) if phase.kind == NETWORK else []
-    needed = between_hosts.predicted_bytes(run, part)
-    if sent and needed and between_hosts.others_bytes(needed, sent[-1].bytes_per_step, step_s):
-        freed_s = between_hosts.waited_s(run, step) * (1 - needed / sent[-1].bytes_per_step)
+    needed, most = between_hosts.predicted_bytes(run, part), phase.most_bytes
+    others_send = phase.kind == NETWORK and between_hosts.others_send(needed, most, step_s)
+    if others_send and needed and most:
+        freed_s = between_hosts.waited_s(run, step) * (1 - needed / most)
         found.append(Advice("no other program on the network cards", step_s - freed_s,
                             "stop it, or move it to another network"))  # fmt: skip
     found = worth_saying(found, step_s)

@@ -89,8 +89,11 @@ def _what_took(phase: Phase) -> tuple[str, str]:
 
 def _in_steps(phase: Phase) -> str:
     what, share = _what_took(phase)
-    steps = f"in steps {phase.first_step:,} to {phase.last_step:,}"
-    return f"{steps} {what} took {share} of each step"
+    return f"In {_span(phase)} {what} took {share} of each step"
+
+
+def _span(phase: Phase) -> str:
+    return f"steps {phase.first_step:,} to {phase.last_step:,}"
 
 
 def _computing(phase: Phase) -> str:
@@ -99,11 +102,11 @@ def _computing(phase: Phase) -> str:
 
 def _details(phase: Phase, verdict: Verdict) -> Iterable[str]:
     """The numbers behind a phase, as sentences."""
-    steps, lag = f"steps {phase.first_step:,} to {phase.last_step:,}", phase.lag
+    steps, lag = _span(phase), phase.lag
     if len(verdict.phases) > 1:
         rest = "" if phase.kind == COMPUTE else f", computing {_computing(phase)}"
         step_s = step_duration(phase.step.step_s or 0.0)
-        yield f"I{_in_steps(phase)[1:]}{rest}; a step took {step_s}."
+        yield f"{_in_steps(phase)}{rest}; a step took {step_s}."
     if phase.kind == STRAGGLER:
         yield (
             f"In {steps} {lag.who} computes {step_duration(lag.compute_s)} where {lag.others} take "
@@ -130,7 +133,7 @@ def network_bound(summary: "RunSummary") -> Answer:
         short = "Partly."
         if len(verdict.phases) > _MOST_PHASES and slow.kind != NETWORK:
             of_network = [phase for phase in verdict.phases if phase.kind == NETWORK]
-            short += f" I{_in_steps(max(of_network, key=attrgetter('seconds')))[1:]}."
+            short += f" {_in_steps(max(of_network, key=attrgetter('seconds')))}."
     elif verdict.kind == MIXED and slow.wait == NETWORK:
         short = "Barely."
     evidence = [said for phase in verdict.phases for said in _details(phase, verdict)]
@@ -156,7 +159,7 @@ def network_bound(summary: "RunSummary") -> Answer:
          one.why)
         for one in verdict.advice
     )  # fmt: skip
-    where = f" (steps {slow.first_step:,} to {slow.last_step:,})" * (len(verdict.phases) > 1)
+    where = f" ({_span(slow)})" * (len(verdict.phases) > 1)
     title = (
         f"What would make a step of {step_duration(step_s)}{where} shorter, predicted for equal "
         "work"
@@ -177,18 +180,17 @@ def _stalls(verdict: Verdict) -> Iterable[str]:
 
 def _other_program(verdict: Verdict, run: Run) -> str:
     """Which host sent most beside the training, in which steps, as a sentence; "": none."""
-    seen, found = verdict.seen_bytes, []
-    if not between_hosts.others_bytes(verdict.predicted_bytes, seen, verdict.step_s):
+    predicted, seen, found = verdict.predicted_bytes, verdict.seen_bytes, []
+    if not predicted or not between_hosts.others_send(predicted, seen, verdict.step_s):
         return ""
     for phase in verdict.phases:
-        steps = range(phase.first_step, phase.last_step + 1)
-        for sent in between_hosts.traffic(run, [i for i in run.intervals if i.step in steps]):
-            found.append((sent.bytes_per_step, sent.host, steps))
-    n_bytes, host, steps = max(found, key=lambda one: one[0])
+        part = [i for i in run.intervals if phase.first_step <= i.step <= phase.last_step]
+        found += [(sent, phase) for sent in between_hosts.traffic(run, part)]
+    most, phase = max(found, key=lambda one: one[0].bytes_per_step)
     return (
-        f"Probably another program, which the record cannot name, also sends: {host} sent "
-        f"{data_size(n_bytes)} a step in steps {steps[0]:,} to {steps[-1]:,}, and training sends "
-        f"{data_size(verdict.predicted_bytes or 0.0)}."
+        f"Probably another program, which the record cannot name, also sends: {most.host} sent "
+        f"{data_size(most.bytes_per_step)} a step in {_span(phase)}, and training sends "
+        f"{data_size(predicted)}."
     )
 
 
@@ -215,7 +217,7 @@ def _bytes(verdict: Verdict, run: Run) -> Iterable[str]:
         yield other
     slow = verdict.slow_phase
     if slow and slow.link_MB_per_s and slow.kind in (NETWORK, PROCESSORS):
-        where = f" in steps {slow.first_step:,} to {slow.last_step:,}" * (len(verdict.phases) > 1)
+        where = f" in {_span(slow)}" * (len(verdict.phases) > 1)
         link = f"the link carried about {slow.link_MB_per_s:.1f} MB/s"
         yield f"While they travelled{where}, {link}."
     if verdict.card_MB_per_s:
@@ -268,16 +270,17 @@ def step_and_traffic(summary: "RunSummary") -> Answer:
     text = f"The host that sent most sent {min(rates):.1f} to {max(rates):.1f} MB/s"
     if related := machines.pearson([(rate, i.step_s or 0.0) for i, rate in found]):
         text += f"; correlation with step time {related.value:.2f} ({len(found)} intervals)"
-    sent = verdict.seen_bytes or verdict.predicted_bytes
-    per_step = f"{data_size(sent)} a step" if sent else "the same bytes in each step"
-    mean = " on average" if any(start.exchange.islands for start in run.starts) else ""
-    evidence = [
-        f"Every host always sends {per_step}{mean}, so mean rate x step time is constant. Slow "
-        "steps show a low rate, also where the network is not their cause. That part of the "
-        "relation is arithmetic, not evidence."
-    ]
     if other := _other_program(verdict, run):
         evidence = [other, "So the rates of the cards are not those of training alone."]
+    else:
+        sent = verdict.seen_bytes or verdict.predicted_bytes
+        per_step = f"{data_size(sent)} a step" if sent else "the same bytes in each step"
+        mean = " on average" if any(start.exchange.islands for start in run.starts) else ""
+        evidence = [
+            f"Every host always sends {per_step}{mean}, so mean rate x step time is constant. Slow "
+            "steps show a low rate, also where the network is not their cause. That part of the "
+            "relation is arithmetic, not evidence."
+        ]
     waits = [(i.communication_s, i.step_s or 0.0) for i, _ in found
              if i.communication_s is not None]  # fmt: skip
     if cause := machines.pearson(waits):

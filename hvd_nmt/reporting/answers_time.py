@@ -229,6 +229,6 @@ def state_sentence(summary: "RunSummary") -> str:
     failed = [one for one in summary.record.launches if one.exit_code and one.ended_s]
     if not failed:
         return state
-    at = datetime.datetime.fromtimestamp(failed[-1].ended_s or 0.0, datetime.UTC)
-    starts = f"{count(len(failed), 'start')} ended early, the newest at {at:%F %T} UTC"
+    at = _clock(failed[-1].ended_s or 0.0)
+    starts = f"{count(len(failed), 'start')} ended early, the newest at {at}"
     return f"{state} {starts}: {_said_last(failed[-1]) or f'exit code {failed[-1].exit_code}'}"
