@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.units import count
 from hvd_nmt.config import command_line
@@ -71,10 +70,9 @@ class Options:
 @command_line.command("hvd_nmt.average", Options, __doc__)
 def main(options: Options) -> None:
     """Writes the mean and says of what, and where it is."""
-    from hvd_nmt.checkpoints.run_files import load_config
+    from hvd_nmt.checkpoints import run_files
 
-    load_config(options.run)  # before TensorFlow's import
-    tensorflow_import.import_tensorflow()
+    run_files.import_tensorflow_for(options.run)
     from hvd_nmt.checkpoints import averaging
 
     chosen = _chosen(options)

@@ -23,8 +23,7 @@ from typing import Any, Literal
 
 from tyro.conf import OmitArgPrefixes
 
-from hvd_nmt.checkpoints.run_files import load_config
-from hvd_nmt.common import tensorflow_import
+from hvd_nmt.checkpoints import run_files
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import command_line
 from hvd_nmt.translation import scoring
@@ -78,8 +77,7 @@ def main(options: Options) -> None:
     facts: dict[str, Any] = {"references": [text.name for text in references]}
     systems = hypotheses
     if options.run is not None and source is not None:
-        load_config(options.run)  # before TensorFlow's import
-        tensorflow_import.import_tensorflow()
+        run_files.import_tensorflow_for(options.run)
         settings = options.settings.exact()
         checkpoints = options.checkpoint or ("best",)
         translations = scoring.translated(options.run, checkpoints, source, settings, options.keep)

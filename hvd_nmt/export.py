@@ -26,7 +26,6 @@ from typing import Literal
 
 from tyro.conf import OmitArgPrefixes
 
-from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.files import require_free
 from hvd_nmt.common.progress import announce
@@ -69,10 +68,9 @@ def main(options: Options) -> None:
         text = (line for line in read_lines(options.verify_on, lenient=True) if line.strip())
         if not (lines := list(islice(text, 100))):
             raise DataError(f"{options.verify_on} has no text: give a file with some lines.")
-    from hvd_nmt.checkpoints.run_files import load_config
+    from hvd_nmt.checkpoints import run_files
 
-    load_config(options.run)  # before TensorFlow's import
-    tensorflow_import.import_tensorflow()
+    run_files.import_tensorflow_for(options.run)
     from hvd_nmt.checkpoints.find import find
     from hvd_nmt.formats import ctranslate2, saved_model
 

@@ -28,7 +28,6 @@ Scores are sums in float32, in any order: their fourth decimal may differ.
 import os
 import sys
 
-from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import command_line
 from hvd_nmt.translation.settings import FileJob
@@ -39,10 +38,9 @@ def main(job: FileJob) -> None:
     """Translates the input to the output."""
     if "HOROVOD_RANK" in os.environ:
         raise ConfigError("Translating is one process: split the input, start one for each GPU.")
-    from hvd_nmt.checkpoints.run_files import load_config
+    from hvd_nmt.checkpoints import run_files
 
-    load_config(job.run)  # what is damaged there is said before TensorFlow's import
-    tensorflow_import.import_tensorflow()
+    run_files.import_tensorflow_for(job.run)
     from hvd_nmt.translation import file_job
 
     file_job.run(job)

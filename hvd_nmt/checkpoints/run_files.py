@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hvd_nmt import config as configuration
+from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError, DataError, RunError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.config import Config
@@ -50,6 +51,12 @@ def load_config(run_dir: Path) -> Config:
         return configuration.load(path)
     except ConfigError as error:
         raise RunError(f"{error} Correct this file, or restore it from a copy.") from None
+
+
+def import_tensorflow_for(run_dir: Path) -> None:
+    """Import TensorFlow, which takes seconds, once the settings of a run are known to be good."""
+    load_config(run_dir)
+    tensorflow_import.import_tensorflow()
 
 
 def write_record(path: Path, content: dict[str, Any]) -> None:
