@@ -65,6 +65,11 @@ def read_lines(
     return map(plain, decoded(_raw_lines(source, name), 1, lenient, name))
 
 
+def count_lines(path: Path) -> int:
+    """How many lines `read_lines` gives, none decoded; raises as it does for the file."""
+    return sum(1 for _ in _raw_lines(path, str(path)))
+
+
 def pair_blocks(source_path: str | Path, target_path: str | Path) -> Iterator[Block]:
     """Yields the line pairs of two line-aligned files in blocks, for other processes to decode.
 

@@ -19,7 +19,7 @@ from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import FileFacts
 from hvd_nmt.common.progress import progress
 from hvd_nmt.data.corpus import Part, Side
-from hvd_nmt.data.text import Block, decoded, plain, read_lines
+from hvd_nmt.data.text import Block, count_lines, decoded, plain, read_lines
 from hvd_nmt.preparation import cleaning, workers
 from hvd_nmt.preparation.corpora import CorpusFiles, Paths, joined
 
@@ -197,7 +197,7 @@ def _read(
     raw = corpus.inputs[part]
     cleaner = cleaning.Cleaner(corpus.rules, corpus.languages) if part == "train" else None
     work = partial(_clean, cleaner, lenient, corpus.tags, known_tags)
-    total = sum(1 for path, _ in raw.paths for _ in read_lines(path, lenient=True))
+    total = sum(count_lines(path) for path, _ in raw.paths)
     with progress(total, "pairs", f"reading {raw.paths[0][0].name}") as bar:
         for cleaned in workers.in_order(work, raw.blocks()):
             bar.update(cleaned.pairs_read)

@@ -24,7 +24,7 @@ from hvd_nmt.common.files import fingerprint, rename_durably, replacing_file, sy
 from hvd_nmt.common.progress import print_line, progress
 from hvd_nmt.common.units import count
 from hvd_nmt.config import EOS
-from hvd_nmt.data.text import read_lines
+from hvd_nmt.data.text import count_lines, read_lines
 from hvd_nmt.translation import engine
 from hvd_nmt.translation.engine import Engine, Line
 from hvd_nmt.translation.settings import FileJob
@@ -198,7 +198,7 @@ def _translate_all(job: FileJob, loaded: Engine, output: Output) -> None:
     if job.input is not None:
         chunks = engine.chunks(islice(read_lines(job.input, lenient=True), done, None))
         if job.input.is_file():
-            total = sum(1 for _ in read_lines(job.input, lenient=True))
+            total = count_lines(job.input)
     with progress(total, "lines", done=done) as bar:
         for lines in chunks:
             first = output.lines_done + 1
