@@ -1,6 +1,5 @@
 """`prepare` in a process of its own: SentencePiece and TensorFlow do not mix in one."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +28,7 @@ def prepare(out: Path, shows: bool, **options: Any) -> Path:
             if shows and "hvd_nmt.prepare: " not in line:
                 print(line, end="", file=sys.stderr)
     if process.returncode:
-        words = re.findall(r"[^\s─│╭╮╰╯]+", said.rpartition("hvd_nmt.prepare: ")[2])
+        words = said.rpartition("hvd_nmt.prepare: ")[2].split()
         error = BY_EXIT_CODE.get(process.returncode, DataError)
         raise error(f"Preparing {out}: {' '.join(words) or 'it failed without a word.'}")
     return out
