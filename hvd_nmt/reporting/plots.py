@@ -193,7 +193,7 @@ def against_traffic(summary: "RunSummary") -> str:
     r = machines.pearson(pairs)
     label = f"an interval (n = {len(pairs)}{f', r = {r.value:.2f}' if r else ''})"
     curve = Curve(pairs[:: 1 + len(pairs) // MOST_POINTS], label, "C0o")
-    across = "sent by a host, MB/s (mean of an interval)"
+    across = "sent by the busiest host, MB/s (mean of an interval)"
     panels = {"seconds per step": [curve]}
     return draw("A point is an interval.", panels, across, from_zero=False)
 
