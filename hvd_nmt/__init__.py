@@ -9,14 +9,17 @@ From Python, as in a notebook:
         train_source="train.en", train_target="train.de",
         dev_source="dev.en", dev_target="dev.de",
     )
-    run = hvd_nmt.train_model("runs/mine", data, training={"max_steps": 100})
+    run = hvd_nmt.train_model(
+        "runs/mine", data, training={"max_steps": 100}, checkpoints={"every_steps": 50, "keep": 2}
+    )
+    run = hvd_nmt.open_run("runs/mine")  # the same, in a later session
     print(run.sentence)
     model = hvd_nmt.load("runs/mine")
     print(model.translate(["in January"]))
     print(model.score([("in January", "im Januar")]))
     print(hvd_nmt.evaluate_run("runs/mine"))
 
-A notebook shows runs, models, answers and tables. A path is a str or a Path.
+A notebook shows runs, models, `run.answers` and tables. A path is a str or a Path.
 What cannot work raises a hvd_nmt.common.errors.UserError; its text says what to do.
 """
 
@@ -32,6 +35,7 @@ if sys.argv[:1] == ["-m"] and not all(map(importlib.util.find_spec, ("numpy", "t
     todo = "type `source .venv/bin/activate`, or first `make install`."
     print(f"hvd_nmt: {sys.executable} lacks the packages of hvd_nmt: {todo}", file=sys.stderr)
     sys.exit(2)
+from hvd_nmt.common.errors import spoken_in_python
 from hvd_nmt.common.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -49,6 +53,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 _Path = str | os.PathLike[str]
 
 
+@spoken_in_python()
 def prepare_data(out: _Path, **options: Any) -> Path:
     """Makes a data directory of raw text; returns its path. The same call again does nothing.
 
@@ -69,6 +74,7 @@ def prepare_data(out: _Path, **options: Any) -> Path:
     return own_process.prepare(Path(out), shows=True, **options)
 
 
+@spoken_in_python()
 def train_model(
     run_dir: _Path, data: _Path | dict[str, Any] | None = None, preset: str = "demo", **more: Any
 ) -> "RunSummary":
@@ -82,7 +88,8 @@ def train_model(
         preset (str): demo (2+2 layers, 128 wide), small, multi30k, base or big.
         training (dict): max_steps, warmup_steps (steps), tokens_per_step (target tokens) ...
         model (dict): encoder_layers, decoder_layers, heads, width (units), dropout (0 to 1) ...
-        evaluation, checkpoints (dict): every_steps (steps) ...
+        evaluation (dict): every_steps (steps) ...
+        checkpoints (dict): every_steps (steps), keep (newest ones), keep_best (best ones).
         more: all other sections of the configuration, a dict each, as in config.yaml of a run.
 
     Raises UserError: it cannot train, or was interrupted.
@@ -128,6 +135,7 @@ def open_run(path: _Path) -> "RunSummary":
     return RunSummary(read_any_run(Path(path).absolute()))
 
 
+@spoken_in_python()
 def load(
     run: _Path, checkpoint: _Path | Sequence[_Path] = "best", settings: "Settings | None" = None
 ) -> "Engine":
@@ -156,6 +164,7 @@ def load(
     return engine.load(Path(run), names, (settings or Settings()).exact())
 
 
+@spoken_in_python()
 def evaluate_run(run: _Path, *checkpoints: str, part: str = "dev") -> "Comparison":
     """Translates a part of a run's data and scores it. Imports TensorFlow.
 

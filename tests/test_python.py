@@ -42,9 +42,11 @@ def test_the_example_runs_as_it_stands_and_trains_on(tmp_path: Path) -> None:
 def test_a_mistake_is_an_error_of_the_package(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^train_model: training: unknown key 'max_step' \(did"):
         hvd_nmt.train_model(tmp_path / "run", training={"max_step": 5})
+    with pytest.raises(ConfigError, match=r"put it into training, as \{'max_steps': 3\}"):
+        hvd_nmt.train_model(tmp_path / "run", max_steps=3)
     with pytest.raises(ConfigError, match=r"^Unknown preset 'demmo'"):
         hvd_nmt.train_model(tmp_path / "run", preset="demmo")
-    with pytest.raises(ConfigError, match=r"data: .*--vocabulary-sizes"):
+    with pytest.raises(ConfigError, match=r"vocabulary_sizes \(did you mean 'vocabulary_size'"):
         hvd_nmt.prepare_data(tmp_path / "data", vocabulary_sizes=5, dataset="embedded")
     names = {"train_source": tmp_path / "none", "train_target": tmp_path / "no"}
     with pytest.raises(DataError, match=f"^Preparing {tmp_path}/data: Cannot read {tmp_path}/none"):

@@ -4,6 +4,7 @@ import contextlib
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 import termios
@@ -69,6 +70,21 @@ def said(request, toy_commands, toy_data, toy_run, tmp_path_factory) -> dict[str
 
 
 def test_lines_are_short_and_without_noise_and_markdown(said: dict[str, str]) -> None:
+    _require_plain(said)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("on_terminal", [True, False], ids=["terminal", "file"])
+def test_so_are_those_of_make_train(on_terminal: bool, tmp_path: Path) -> None:
+    (tmp_path / "launch").mkdir()
+    shutil.copy(toy.ROOT / "launch/demo.sh", tmp_path / "launch")
+    command = ["env", f"VENV={sys.prefix}", "launch/demo.sh", "runs/demo"]
+    text = said_by([*command, "--training.max-steps", "20"], tmp_path, on_terminal)
+    assert "step 20/20" in text
+    _require_plain({"make train": text})
+
+
+def _require_plain(said: dict[str, str]) -> None:
     for name, text in said.items():
         for line in re.split("[\r\n]", text.replace("\x1b[K", "")):
             assert len(line) <= COLUMNS, (name, line)

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import io
 import os
+import re
 import socket
 import sys
 import time
@@ -63,6 +64,18 @@ class Preempted(UserError):
 
     exit_code = 75
     on_all_ranks = True
+
+
+@contextlib.contextmanager
+def spoken_in_python() -> Iterator[None]:
+    """Around a function for Python: its UserErrors name arguments in place of options."""
+    try:
+        yield
+    except UserError as error:
+        text = re.sub(r"`python -m hvd_nmt\.prepare [^`]*`", "hvd_nmt.prepare_data", str(error))
+        text = re.sub(r"python -m hvd_nmt\.\w+ --help", "help(hvd_nmt)", text)
+        error.args = (re.sub(r"--([a-z][\w.-]*\w)", lambda o: o[1].replace("-", "_"), text),)
+        raise
 
 
 BY_EXIT_CODE = {kind.exit_code: kind for kind in UserError.__subclasses__()}

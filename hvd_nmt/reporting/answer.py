@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from html import escape
+from typing import final
 
 from markdown import Markdown
 
@@ -62,6 +63,17 @@ class Answer:
 
     def _repr_html_(self) -> str:
         return html(blocks(*self.parts()))
+
+
+@final
+class Answers(tuple[Answer, ...]):
+    """The answers in order; a notebook shows them whole, a shell one line each."""
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{a.number}. {a.question} {a.answer}" for a in self)
+
+    def _repr_html_(self) -> str:
+        return "".join(answer._repr_html_() for answer in self)
 
 
 def plain(text: str) -> str:

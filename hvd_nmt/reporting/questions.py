@@ -14,7 +14,7 @@ from hvd_nmt.common.errors import UserError
 from hvd_nmt.explain import bottleneck, machines
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting import answers_files, answers_learning, answers_network, answers_time
-from hvd_nmt.reporting.answer import Answer, State
+from hvd_nmt.reporting.answer import Answer, Answers, State
 
 _PATIENCE_S = 600.0  # silence, as in an evaluation, that a run may keep and still go on
 
@@ -38,6 +38,9 @@ class RunSummary:
         self._now_s = time.time() if now_s is None else now_s
         self._ended = ended
 
+    def __repr__(self) -> str:
+        return f"Run {self.record.name}: {self.state}. {self.sentence}"
+
     def _repr_html_(self) -> str:
         from hvd_nmt.reporting import render  # which imports this module
 
@@ -59,12 +62,12 @@ class RunSummary:
         return answers_network.sentence(self.verdict, self.record)
 
     @cached_property
-    def answers(self) -> tuple[Answer, ...]:
+    def answers(self) -> Answers:
         """The eleven questions with their answers, in order."""
         text = resources.files(__package__).joinpath("questions.md").read_text(encoding="utf-8")
         texts = re.findall(r"^## (.*)\n\n(.*)$", text, flags=re.MULTILINE)
         asked = zip(QUESTIONS, texts, strict=True)
-        return tuple(
+        return Answers(
             dataclasses.replace(answered(self), number=number, question=question, how=how)
             for number, (answered, (question, how)) in enumerate(asked, start=1)
         )

@@ -237,5 +237,6 @@ def _where_things_are(config: Config, step: int, seconds: float) -> str:
             *([f"report      {run / 'report.html'}"] if config.telemetry.report else []),
             f"TensorBoard tensorboard --logdir {run / TENSORBOARD_DIR}",
             f"translate   python -m hvd_nmt.translate --run {run} < in.txt > out.txt",
+            f"in Python   hvd_nmt.load({str(run)!r}).translate(['a line'])",
         ]
     )
