@@ -24,7 +24,7 @@ mkdir -p "$run/logs"
 echo
 paste -d '\n' "$corpus/test.en" "$run/test.de" "$corpus/test.de" | sed -n "1,$((3 * samples))p" |
     sed '1~3s/^/  source      /; 2~3s/^/  translation /; 0~3{s/^/  reference   /;G}' | fold -s -w 100
-"$venv/bin/sacrebleu" "$corpus/test.de" -i "$run/test.de" -m bleu chrf --format text
+"$venv/bin/sacrebleu" "$corpus/test.de" -i "$run/test.de" -m bleu chrf --format text | fold -s -w 100
 
 cat <<END
 
