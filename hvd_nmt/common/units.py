@@ -27,6 +27,11 @@ def data_size(n_bytes: float) -> str:
     return f"{n_bytes / 1e6:.1f} MB" if n_bytes < 999.95e6 else f"{n_bytes / 1e9:,.1f} GB"
 
 
+def link_speed(MB_per_s: float) -> str:
+    """The speed of a link, each way, in both units: 24.6 MB/s (197 Mbit/s)."""
+    return f"{MB_per_s:,.1f} MB/s ({8 * MB_per_s:,.0f} Mbit/s)"
+
+
 def flop_rate(flop_per_s: float) -> str:
     """Floating-point operations a second, to three digits: 171 GFLOP/s, 45.2 TFLOP/s."""
     steps = ((1e9, "G"), (1e12, "T"), (1e15, "P"))

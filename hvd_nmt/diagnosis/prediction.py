@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hvd_nmt.common.errors import ClusterError, reported, speak_utf8
-from hvd_nmt.common.units import data_size, duration, step_duration
+from hvd_nmt.common.units import data_size, duration, link_speed, step_duration
 from hvd_nmt.config import Config, as_plain
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.config.serialization import from_plain
@@ -152,7 +152,7 @@ class Prediction:
         return [
             f"all-reduce  {data_size(self.run.gradient_bytes)} of gradients: "
             f"{step_duration(found.all_reduce_s)}; {data_size(self.sent_bytes)} sent by each "
-            f"rank at {self.bandwidth_MB_per_s:.1f} MB/s; one number takes "
+            f"rank at {link_speed(self.bandwidth_MB_per_s)}; one number takes "
             f"{step_duration(found.latency_s)}",
             *exchange,
             f"step        {step_duration(step.total_s)}, of which a rank computes "
@@ -171,11 +171,11 @@ class Prediction:
 
     def check(self) -> Check:
         """What the measurement says of the network."""
-        found, nic = f"{self.bandwidth_MB_per_s:.1f} MB/s", used_nic(self.run.answers)
+        found, nic = link_speed(self.bandwidth_MB_per_s), used_nic(self.run.answers)
         nics = [answer.facts.get("nics", {}).get(nic, {}) for answer in self.run.answers]
         speeds = [card["link_mbit_per_s"] for card in nics if card.get("link_mbit_per_s")]
         if speeds and self.bandwidth_MB_per_s < 0.5 * min(speeds) / 8:
-            found += f" where {nic} allows {min(speeds) / 8:,.0f}"
+            found += f" where {nic} allows {min(speeds):,.0f} Mbit/s"
             others = "look for other traffic, a slower switch on the way, or a limit of the cloud"
             return Check("all-reduce", "", WARN, found, f"{others}; compare with iperf3")
         if self.verdict == COMPUTE:

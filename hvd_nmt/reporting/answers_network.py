@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from hvd_nmt.common.units import count, data_size, duration, percent, step_duration
+from hvd_nmt.common.units import count, data_size, duration, link_speed, percent, step_duration
 from hvd_nmt.explain import between_hosts, machines
 from hvd_nmt.explain.bottleneck import (
     BINDING_SHARE,
@@ -29,17 +29,13 @@ if TYPE_CHECKING:
 
 _ALONE = "No: one rank exchanges no gradients."
 _LIMIT = percent(BINDING_SHARE)
-_REMARKS = {
-    COMPUTE: f"; each wait took less than {_LIMIT}",
-    MIXED: f": too near {_LIMIT} to call it a limit",
-}
 _MOST_PHASES = 2  # that the headline tells
 _MOST_STALLS = 5  # that are listed
 _MOST_SHARES = 4  # of phases with one bottleneck, that the headline tells
 _USUAL_OFF = 5.0  # percent, which need no explanation
 _WAITS = {
     NETWORK: "the network between the hosts",
-    LOCAL: "sums between the ranks of one host, which cross no network,",
+    LOCAL: "sums between the ranks of one host",
     INPUT: "waiting for input",
 }
 """kinds of bottleneck, as what takes a share of each step"""
@@ -70,11 +66,20 @@ def sentence(verdict: Verdict, run: Run) -> str:
     elif len(phases) > 1:
         text = f"{_in_steps(slow)}."
     else:
-        text = f"{what} took {share} of each step{_REMARKS.get(slow.kind, '')}."
+        text = f"{what} took {share} of each step{_remark(slow)}."
     if verdict.stalls:
         more_s = duration(sum(stall.seconds for stall in verdict.stalls))
         text += f" {count(len(verdict.stalls), 'stall').capitalize()} took {more_s} more."
     return text[:1].upper() + text[1:]
+
+
+def _remark(phase: Phase) -> str:
+    """What the headline adds where no wait is surely a limit: the longest."""
+    if phase.kind == MIXED:
+        return f", and varies around {_LIMIT}, where a limit begins"
+    if phase.kind == COMPUTE and round(phase.share, 3):
+        return f"; {_wait(phase)} took {percent(phase.share)}"
+    return ""
 
 
 def _what_took(phase: Phase) -> tuple[str, str]:
@@ -83,8 +88,12 @@ def _what_took(phase: Phase) -> tuple[str, str]:
         return "computing", _computing(phase)
     if phase.kind == PROCESSORS:
         return "the exchange, for lack of free processors,", percent(phase.share)
+    return _wait(phase), percent(phase.share)
+
+
+def _wait(phase: Phase) -> str:
     late = f"waiting for {phase.lag.who}"
-    return late if phase.wait == STRAGGLER else _WAITS[phase.wait], percent(phase.share)
+    return late if phase.wait == STRAGGLER else _WAITS[phase.wait]
 
 
 def _in_steps(phase: Phase) -> str:
@@ -109,8 +118,8 @@ def _details(phase: Phase, verdict: Verdict) -> Iterable[str]:
         yield f"{_in_steps(phase)}{rest}; a step took {step_s}."
     if phase.kind == STRAGGLER:
         yield (
-            f"In {steps} {lag.who} computes {step_duration(lag.compute_s)} where {lag.others} take "
-            f"{step_duration(lag.others_compute_s)}."
+            f"In {steps} {lag.who} computes {step_duration(lag.compute_s)} in each step. "
+            f"{lag.others.capitalize()} take {step_duration(lag.others_compute_s)}, and wait."
         )
     if phase.kind == INPUT and phase.host_input_s:
         hosts = ", ".join(f"on {host} {step_duration(wait)}" for host, wait in phase.host_input_s)
@@ -135,13 +144,14 @@ def network_bound(summary: "RunSummary") -> Answer:
             of_network = [phase for phase in verdict.phases if phase.kind == NETWORK]
             short += f" {_in_steps(max(of_network, key=attrgetter('seconds')))}."
     elif verdict.kind == MIXED and slow.wait == NETWORK:
-        short = "Barely."
+        short = "Perhaps."
     evidence = [said for phase in verdict.phases for said in _details(phase, verdict)]
     exchange = run.start_of(slow.step).exchange
     if exchange.kind != "float32" and len(set(run.hosts_of(slow.step))) > 1:
         evidence.append(f"Between the hosts: {name_of(exchange)}.")
     evidence += _stalls(verdict)
-    evidence += _bytes(verdict, run)
+    other = _other_program(verdict, run)
+    evidence += _bytes(verdict, other)
     if run.ranks > 1 and len(set(run.hosts)) == 1:
         evidence.append("All ranks are on one host: their bytes cross no network card.")
     if verdict.against_plain is not None:
@@ -159,13 +169,19 @@ def network_bound(summary: "RunSummary") -> Answer:
          one.why)
         for one in verdict.advice
     )  # fmt: skip
+    if not rows and kinds == {COMPUTE}:
+        evidence.append(
+            "Only faster computing shortens these steps: a faster device, a smaller model, or 16 "
+            "bits (training.precision)."
+        )
     where = f" ({_span(slow)})" * (len(verdict.phases) > 1)
     title = (
         f"What would make a step of {step_duration(step_s)}{where} shorter, predicted for equal "
         "work"
     )
     advice = (Table(title, ("change", "step", "speed", "why"), rows),) if rows else ()
-    return Answer(f"{short} {summary.sentence}", tuple(evidence), advice)
+    also = " Probably another program sends, too." if other else ""
+    return Answer(f"{short} {summary.sentence}{also}", tuple(evidence), advice)
 
 
 def _stalls(verdict: Verdict) -> Iterable[str]:
@@ -194,13 +210,9 @@ def _other_program(verdict: Verdict, run: Run) -> str:
     )
 
 
-def _bytes(verdict: Verdict, run: Run) -> Iterable[str]:
+def _bytes(verdict: Verdict, other: str) -> Iterable[str]:
     """What a host sent in a step: predicted, seen, and what the rest is."""
-    predicted, seen, other = (
-        verdict.predicted_bytes,
-        verdict.seen_bytes,
-        _other_program(verdict, run),
-    )
+    predicted, seen = verdict.predicted_bytes, verdict.seen_bytes
     if predicted:
         text = f"Predicted: {data_size(predicted)} sent by each host in a step"
         if seen:
@@ -218,10 +230,10 @@ def _bytes(verdict: Verdict, run: Run) -> Iterable[str]:
     slow = verdict.slow_phase
     if slow and slow.link_MB_per_s and slow.kind in (NETWORK, PROCESSORS):
         where = f" in {_span(slow)}" * (len(verdict.phases) > 1)
-        link = f"the link carried about {slow.link_MB_per_s:.1f} MB/s"
+        link = f"the link carried about {link_speed(slow.link_MB_per_s)}"
         yield f"While they travelled{where}, {link}."
     if verdict.card_MB_per_s:
-        yield f"The network card reports a link of {verdict.card_MB_per_s:,.1f} MB/s."
+        yield f"The network card reports a link of {link_speed(verdict.card_MB_per_s)}."
 
 
 def _is_alone(run: Run) -> bool:

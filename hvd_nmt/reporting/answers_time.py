@@ -65,7 +65,7 @@ def how_long(summary: "RunSummary") -> Answer:
             "be trained again."
         )
         rows = tuple(map(_start, run.launches[-_MOST_STARTS:]))
-        head = ("ranks", "last step", "exit code", "what was said last")
+        head = ("ranks", "ended", "last step", "exit code", "last message")
         tables.append(Table("Starts by hvd_nmt.launch, the newest", head, rows))
     return Answer(answer, tuple(evidence), tuple(tables))
 
@@ -107,7 +107,8 @@ def _where_it_went(run: Run, wall_s: float, training_s: float) -> Table:
 def _start(launch: Launch) -> tuple[str, ...]:
     ranks = ", ".join(f"{host}:{ranks}" for host, ranks in launch.ranks_by_host.items())
     numbers = ("none" if n is None else f"{n:,}" for n in (launch.last_step, launch.exit_code))
-    return ranks, *numbers, _said_last(launch)
+    ended = "none" if launch.ended_s is None else _clock(launch.ended_s)
+    return ranks, ended, *numbers, _said_last(launch)
 
 
 def _said_last(launch: Launch) -> str:
