@@ -145,7 +145,7 @@ def test_the_same_command_again_is_done_and_other_work_is_refused(toy, capsys):
     assert (toy.out / "thesis.tex").exists()
 
 
-def test_two_hosts_get_the_same_data(toy, tmp_path):
+def test_two_hosts_get_the_same_data(toy, tmp_path, capsys):
     """From other paths, compressed or not, with CRLF or without: equal text, equal hash."""
     other = tmp_path / "elsewhere"
     other.mkdir()
@@ -154,11 +154,22 @@ def test_two_hosts_get_the_same_data(toy, tmp_path):
     target = other / "train.de.gz"
     target.write_bytes(gzip.compress(b"\xef\xbb\xbf" + "\n".join(t for _, t in pairs).encode()))
     assert toy.run() == 0
+    assert "CR" not in capsys.readouterr().err
     assert toy.run(out=other / "out", train_source=source, train_target=target) == 0
+    assert f"300 lines of {source} ended in CR LF; the CR was removed" in capsys.readouterr().err
     here, there = corpus.load(toy.out).manifest, corpus.load(other / "out").manifest
     assert here.hash == there.hash
     assert here.vocabulary_hash == there.vocabulary_hash
     assert here.request != there.request
+
+
+def test_swapped_dev_files_are_named(toy, capsys):
+    source, target = toy.options["dev-source"], toy.options["dev-target"]
+    assert toy.run() == 0
+    assert "swapped" not in capsys.readouterr().err
+    assert toy.run(out=toy.directory / "b", dev_source=target, dev_target=source) == 0
+    said = f"{target} reads like the targets of train, {source} like the sources"
+    assert said in capsys.readouterr().err
 
 
 def test_what_is_not_fatal_is_left_out_as_pairs_and_counted(toy):

@@ -17,11 +17,12 @@ import numpy as np
 
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import FileFacts
-from hvd_nmt.common.progress import progress
+from hvd_nmt.common.progress import print_line, progress
 from hvd_nmt.data.corpus import Part, Side
 from hvd_nmt.data.text import Block, count_lines, decoded, plain, read_lines
 from hvd_nmt.preparation import cleaning, workers
 from hvd_nmt.preparation.corpora import CorpusFiles, Paths, joined
+from hvd_nmt.preparation.subwords import spread
 
 NOT_UTF8 = "not UTF-8"
 HELD_OUT = "held out for dev"
@@ -109,6 +110,8 @@ def clean(
                         rows[number].write(cleaned.rows)
                     blocks.append(cleaned._replace(kept=(b"", b""), rows=b""))
                     corpus_of.append(number)
+        for path, lines in sum((block.with_cr for block in blocks), Counter()).items():
+            print_line(f"{lines:,} lines of {path} ended in CR LF; the CR was removed")
         inputs = [corpus.inputs[part].files for corpus in corpora if part in corpus.inputs]
         state = PartState(
             text,
@@ -132,6 +135,21 @@ def clean(
             rows[state.corpora[place]].write(_row(rules[place], numbers[place], *pair))
     left = text[0].with_name(f"{text[0].name}.left"), text[1].with_name(f"{text[1].name}.left")
     return _without(state, left, rules) if len(places) else state
+
+
+def look_swapped(train: PartState, other: PartState, corpus: int) -> bool:
+    """Whether each side of a corpus' dev or test has more runs of letters of train's other side."""
+    runs = []
+    for part in (train, other):
+        chosen = part.corpora == corpus
+        chosen[chosen] = spread(int(chosen.sum()), 2_000)
+        for path in part.text:
+            with open(path, "rb") as lines:
+                some = [line.decode() for line in compress(lines, chosen)]
+            runs.append({line[i : i + 3] for line in some for i in range(len(line) - 2)})
+    sources, targets, source, target = runs
+    as_named = len(source & sources) + len(target & targets)
+    return len(source & targets) + len(target & sources) > 1.2 * as_named
 
 
 def hold_out(
@@ -187,6 +205,8 @@ class _Cleaned(NamedTuple):
     removed: Counter[str]
     rows: bytes
     """of `removed.tsv.gz`"""
+    with_cr: Counter[Path]
+    """lines with CR before their end, by file"""
 
 
 def _read(
@@ -237,6 +257,9 @@ def _clean(
         numbers=np.array(numbers, np.int64),
         removed=removed,
         rows=b"".join(rows),
+        with_cr=Counter(
+            path for i, path in enumerate(paths) for line in block.lines[i] if line[-1:] == b"\r"
+        ),
     )
 
 

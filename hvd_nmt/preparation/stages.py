@@ -5,7 +5,7 @@ import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, compress
+from itertools import chain, compress, product
 from pathlib import Path
 from typing import Any, final
 
@@ -15,7 +15,7 @@ from sentencepiece import SentencePieceProcessor
 
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import fingerprint
-from hvd_nmt.common.progress import announce
+from hvd_nmt.common.progress import announce, print_line
 from hvd_nmt.common.version import __version__
 from hvd_nmt.data import corpus
 from hvd_nmt.data.text import read_lines
@@ -43,6 +43,13 @@ def make(
         subwords.require_fit(path, () if number else build.tags)  # tags are of sources
     made = _clean(build)
     _require_pairs(made["train"])
+    for part, number in product([name for name in made if name != "train"], range(len(found))):
+        if part in found[number].inputs and parts.look_swapped(made["train"], made[part], number):
+            source, target = found[number].inputs[part].paths[0]
+            print_line(
+                f"The {part} files look swapped: {source} reads like the targets of train, "
+                f"{target} like the sources. If so, exchange them and repeat with --overwrite."
+            )
     if options.dev_size:
         made["train"], made["dev"] = parts.hold_out(
             made["train"], options.dev_size, build.paths(result, "dev"), build.paths(work, "rest"),

@@ -295,7 +295,10 @@ class Plan:
         epochs = self.setup.batch_plan.epochs_after(peak_step)
         rate = f"rises to {peak_rate:.2e} at step {peak_step:,} ({epochs:.1f} epochs)"
         if training.warmup_steps > peak_step:
-            rate += f", within the warm-up of {training.warmup_steps:,} steps"
+            rate += (
+                f", within the warm-up of {training.warmup_steps:,} steps. It never reaches its "
+                "peak: raise --training.max-steps or lower --training.warmup-steps"
+            )
         elif training.decay != "transformer_policy":
             rate += f", then {schedule.words()}"
         if training.cooldown_steps:
