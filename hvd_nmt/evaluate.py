@@ -9,7 +9,8 @@ Model and text: --run --checkpoint --part --source --reference --hypotheses --ke
 Search: --beam-size --length-penalty --normalization --max-length
 Speed and memory: --backend --precision --batch-tokens
 
-Checkpoints are translated as hvd_nmt.translate does it; hypothesis files are scored as they are.
+--run alone scores the whole dev part with the best model and beam 4. Evaluations in training take
+500 sentences and beam 1, or as their options say. Hypothesis files are scored as they are.
 The lines of each of several corpora are also scored by themselves. Each system is compared with the
 first one, checkpoints before files. The same command prints the same numbers.
 """
@@ -88,12 +89,11 @@ def main(options: Options) -> None:
     corpora = {}
     if options.run is not None and not options.reference:
         corpora = scoring.by_corpus(options.run, options.part)
-    every = range(len(references[0].lines))
-    comparison, *others = (
-        scoring.compare(_lines(systems, of), _lines(references, of))
-        for of in (every, *corpora.values())
-    )
-    by_corpus = dict(zip(corpora, others, strict=True))
+    comparison = scoring.compare(systems, references)
+    by_corpus = dict.fromkeys(corpora, comparison)
+    if len(corpora) > 1:
+        for name, of in corpora.items():
+            by_corpus[name] = scoring.compare(_lines(systems, of), _lines(references, of))
     if options.json:
         facts["hypotheses"] = [text.name for text in hypotheses]
         if by_corpus:
@@ -101,8 +101,15 @@ def main(options: Options) -> None:
         print(json.dumps(facts | scoring.as_json(comparison), indent=2, ensure_ascii=False))
     else:
         for name, of in by_corpus.items():
-            print("\n".join([f"{name}, {of.sentences:,} sentences", *scoring.rows(of), ""]))
-        print(("all\n" if by_corpus else "") + str(comparison))
+            table = [*scoring.rows(of), ""] if len(by_corpus) > 1 else []
+            print("\n".join([f"{name}, {of.sentences:,} sentences", *table]))
+        print(("all\n" if len(by_corpus) > 1 else "") + str(comparison))
+        if options.run is not None and source is not None:
+            own, beam = run_files.load_config(options.run).evaluation, settings.decoding.beam_size
+            print(
+                f"\nTranslated {source.name} with beam {beam}. Evaluations in training: "
+                f"{own.sentences or 'all'} dev sentences, beam {own.beam_size}."
+            )
 
 
 def _lines(of: Sequence[Text], lines: range) -> list[Text]:

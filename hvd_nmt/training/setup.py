@@ -259,6 +259,11 @@ class Plan:
             f"just measured: {step_duration(self.all_reduce_s)}",
             *self._exchange(),
         ]
+        if training.max_steps <= training.warmup_steps:
+            lines.append(
+                "warning     The whole run is warm-up: raise --training.max-steps above "
+                f"{training.warmup_steps:,}, or lower --training.warmup-steps."
+            )
         if training.ema_decay:
             lines.append(f"average     of the weights is evaluated: decay {training.ema_decay:g}")
         if self.slices > 1:
@@ -295,10 +300,7 @@ class Plan:
         epochs = self.setup.batch_plan.epochs_after(peak_step)
         rate = f"rises to {peak_rate:.2e} at step {peak_step:,} ({epochs:.1f} epochs)"
         if training.warmup_steps > peak_step:
-            rate += (
-                f", within the warm-up of {training.warmup_steps:,} steps. It never reaches its "
-                "peak: raise --training.max-steps or lower --training.warmup-steps"
-            )
+            rate += f", within the warm-up of {training.warmup_steps:,} steps"
         elif training.decay != "transformer_policy":
             rate += f", then {schedule.words()}"
         if training.cooldown_steps:

@@ -93,12 +93,11 @@ def prepared(run: Path, part: str) -> tuple[Text, Text]:
 
 
 def by_corpus(run: Path, part: str) -> dict[str, range]:
-    """Which lines of `prepared` are of each of several corpora, as "fr (en-fr)"; {} with one."""
+    """Which lines of `prepared` are of each of several corpora, as "fr (en-fr)"; {}: no names."""
     manifest = data_of_run(run, load_config(run))[1]
     directions = {each.name: each.direction for each in manifest.corpora}
     ranges = {name: pairs for name, pairs in manifest.by_corpus(part).items() if pairs}
-    named = {f"{name} ({directions[name]})": pairs for name, pairs in ranges.items()}
-    return named if len(named) > 1 else {}
+    return {f"{name} ({directions[name]})": pairs for name, pairs in ranges.items()}
 
 
 def translated(

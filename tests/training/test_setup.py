@@ -85,7 +85,9 @@ def test_the_peak_is_that_of_the_runs_own_schedule(base, golden_page):
         }  # fmt: skip
         config = dataclasses.replace(base, training=dataclasses.replace(base.training, **numbers))
         rates = [Schedule.of(config).rate(step) for step in range(max_steps)]
-        (line,) = (line for line in make(config).lines() if line.startswith("rate"))
+        lines = make(config).lines()
+        assert any("is warm-up" in line for line in lines) == (max_steps <= warmup_steps)
+        (line,) = (line for line in lines if line.startswith("rate"))
         peak = rates.index(max(rates)) + 1  # steps are counted from 1
         assert line.startswith(f"rate        rises to {max(rates):.2e} at step {peak:,} ")
         text += f"{max_steps} steps, {warmup_steps} + {cooldown_steps}: {line}\n"
