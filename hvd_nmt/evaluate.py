@@ -92,8 +92,8 @@ def main(options: Options) -> None:
     comparison = scoring.compare(systems, references)
     by_corpus = dict.fromkeys(corpora, comparison)
     if len(corpora) > 1:
-        for name, of in corpora.items():
-            by_corpus[name] = scoring.compare(_lines(systems, of), _lines(references, of))
+        for name, lines in corpora.items():
+            by_corpus[name] = scoring.compare(_lines(systems, lines), _lines(references, lines))
     if options.json:
         facts["hypotheses"] = [text.name for text in hypotheses]
         if by_corpus:
