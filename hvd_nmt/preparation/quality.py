@@ -59,7 +59,8 @@ def summary(out: Path) -> str:
         if part.truncated
     ]
     for each in manifest.corpora:
-        weight = each.weight if isinstance(each.weight, str) else f"weight {each.weight:g}"
+        as_is = isinstance(each.weight, str)
+        weight = "each once an epoch" if as_is else f"weight {each.weight:g}"
         pairs = f"{each.pairs['train']:,} training pairs"
         words = ", ".join((each.direction, pairs, weight, *each.tags))
         lines.append(f"corpus {each.name}: {words}")

@@ -104,7 +104,7 @@ def test_a_directory_of_several_corpora(files, capsys):
     assert manifest.sample("dev", 5) == [0, 1, 6, 7, 8]
     assert manifest.sample("dev", 0) == manifest.sample("dev", 99) == list(range(12))
     said = capsys.readouterr().out
-    assert "corpus crawled: en-de, 120 training pairs, as is, <2de>, <web>" in said
+    assert "corpus crawled: en-de, 120 training pairs, each once an epoch, <2de>, <web>" in said
     assert prepared(files) == 0
     assert "already prepared" in capsys.readouterr().out
     assert prepared(files, YAML.replace("weight: 2", "weight: 3")) == 3
