@@ -7,9 +7,7 @@
   lines in must give N lines out. Training and evaluation stop at the first one and name its place,
   because there it means a wrong file. (`prepare --not-utf8 skip` leaves such pairs out.)
 - Control characters (C0 with TAB and NUL, DEL, C1 with NEL), the separators U+2028 and U+2029 and
-  byte order marks elsewhere (where files were joined) become one space each: SentencePiece skips
-  training lines that hold NUL, and each of the others is a line end or the mark of a file to some
-  other reader of the files written from here.
+  byte order marks elsewhere become one space each: other readers take them for ends of lines.
 - Spaces stay as they are; SentencePiece collapses them.
 - A file named .gz, .bz2 or .xz is unpacked; what is compressed and not named so is refused.
 """

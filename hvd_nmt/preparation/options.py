@@ -192,8 +192,7 @@ def find_corpora(options: Options) -> list[CorpusFiles]:
 def request(options: Options, found: Sequence[CorpusFiles]) -> dict[str, Any]:
     """All that decides the result: the settings, and what is in the inputs (not their names).
 
-    A setting that came in later is left out where it is at its default, so that directories
-    prepared before it are still known to be done.
+    Later settings are left out at their defaults: older directories are still known to be done.
     """
     learning = dataclasses.asdict(options.learning)
     if not options.learning.tags:

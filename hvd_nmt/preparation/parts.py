@@ -155,12 +155,11 @@ def look_swapped(train: PartState, other: PartState, corpus: int) -> bool:
 def hold_out(
     train: PartState, pairs: int, dev_text: Paths, rest: Paths, targets_too: bool
 ) -> tuple[PartState, PartState]:
-    """Takes dev pairs out of the training pairs; returns what is left of train, and dev.
+    """Takes evenly spread dev pairs out of the training pairs; returns what is left, and dev.
 
-    They are evenly spread: a corpus is often several, one after the other. Training pairs whose
-    source is also a dev source leave too, for a sentence that was trained on says nothing about
-    the model's quality; with `targets_too` also those whose target is a dev target. The text goes
-    to `dev_text` and `rest`. DataError: dev would be more than half of the training pairs.
+    Training pairs whose source is also a dev source leave too; with `targets_too` also those whose
+    target is a dev target. The text goes to `dev_text` and `rest`. DataError: dev would be more
+    than half of the training pairs.
     """
     if pairs > train.pairs // 2:
         raise DataError(

@@ -128,8 +128,7 @@ def _vocabularies(build: _Build, train: PartState) -> encoding.Models:
 def _learned(build: _Build, train: PartState) -> list[bytes]:
     """Vocabularies of the pairs that encoding keeps, which depends on vocabularies.
 
-    So rough ones without rare characters tell first which pairs those are: a line of noise may have
-    thousands of characters that are nowhere else, each of which would get a piece.
+    Rough ones without rare characters find them first: noise may have thousands of rare characters.
     """
     announce("learning the vocabulary")
     most = build.options.vocabulary_sample

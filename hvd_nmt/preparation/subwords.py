@@ -64,10 +64,9 @@ def train(
 ) -> bytes:  # fmt: skip
     """Trains a vocabulary on lines of text; returns the serialised model.
 
-    The result depends on the arguments alone: SentencePiece counts exactly, and neither paths nor
-    the number of cores are written into the model. The size is rounded up to a multiple of 8; a
-    corpus too small for that many pieces gives as many as it has. Lines longer than 4,192 bytes,
-    SentencePiece's limit, do not take part. `size_option` is what an error names to ask for more.
+    The result depends on the arguments alone. The size is rounded up to a multiple of 8; a corpus
+    too small for that many pieces gives as many as it has. SentencePiece leaves out lines longer
+    than 4,192 bytes. `size_option` is what an error names to ask for more.
     DataError: the text has more characters than the vocabulary pieces, or none.
     """
     model = io.BytesIO()
