@@ -1,6 +1,6 @@
 """The questions about what the run read and wrote: training set, checkpoint."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hvd_nmt.checkpoints import contents
 from hvd_nmt.checkpoints.contents import FLOAT_BYTES
@@ -8,12 +8,10 @@ from hvd_nmt.checkpoints.run_files import NOT_FINITE
 from hvd_nmt.common.units import count, data_size, percent
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Answer, Table
-
-if TYPE_CHECKING:
-    from hvd_nmt.reporting.questions import RunSummary
+from hvd_nmt.reporting.questions import RunSummary
 
 
-def training_set(summary: "RunSummary") -> Answer:
+def training_set(summary: RunSummary) -> Answer:
     """Question 7."""
     run = summary.record
     manifest = run.manifest
@@ -94,7 +92,7 @@ def _corpora(run: Run) -> Table:
     return Table("The corpora, over the whole run", head, rows)
 
 
-def checkpoint_files(summary: "RunSummary") -> Answer:
+def checkpoint_files(summary: RunSummary) -> Answer:
     """Question 8."""
     found = summary.anatomy
     if isinstance(found, str):
@@ -115,7 +113,7 @@ def checkpoint_files(summary: "RunSummary") -> Answer:
     )  # fmt: skip
 
 
-def checkpoint_size(summary: "RunSummary") -> Answer:
+def checkpoint_size(summary: RunSummary) -> Answer:
     """Question 9."""
     found, parameters = summary.anatomy, summary.record.parameters
     if isinstance(found, str):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
 
 from hvd_nmt.common.units import duration, percent
 from hvd_nmt.explain import learning
@@ -10,12 +9,10 @@ from hvd_nmt.explain.learning import CANNOT_TELL, FullyTrained
 from hvd_nmt.explain.machines import Estimate
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Answer, Table
-
-if TYPE_CHECKING:
-    from hvd_nmt.reporting.questions import RunSummary
+from hvd_nmt.reporting.questions import RunSummary
 
 
-def fully_trained(summary: "RunSummary") -> Answer:
+def fully_trained(summary: RunSummary) -> Answer:
     """Question 2."""
     run = summary.record
     fit = learning.fully_trained(run)
@@ -71,7 +68,7 @@ def _unit(fit: FullyTrained) -> str:
     return "points" if fit.measure == "BLEU" else "nats"
 
 
-def overfitting(summary: "RunSummary") -> Answer:
+def overfitting(summary: RunSummary) -> Answer:
     """Question 3."""
     found = learning.overfitting(summary.record)
     best, tail, trend = found.best, found.tail, found.validation_trend
@@ -104,7 +101,7 @@ def _signed(trend: Estimate) -> str:
     return f"{trend.value:+.4f} nats (90 % interval {trend.low:+.4f} to {trend.high:+.4f})"
 
 
-def learning_rate(summary: "RunSummary") -> Answer:
+def learning_rate(summary: RunSummary) -> Answer:
     """Question 6."""
     run = summary.record
     schedule, seen = learning.schedule(run), learning.series(run.intervals, "learning_rate")

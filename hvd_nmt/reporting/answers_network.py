@@ -2,41 +2,26 @@
 
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from hvd_nmt.common.units import count, data_size, duration, link_speed, percent, step_duration
-from hvd_nmt.explain import between_hosts, machines
-from hvd_nmt.explain.bottleneck import (
-    BINDING_SHARE,
-    COMPUTE,
-    INPUT,
-    LOCAL,
-    MIXED,
-    NETWORK,
-    PROCESSORS,
-    STRAGGLER,
-    Phase,
-    Verdict,
-)
+from hvd_nmt.explain import between_hosts, bottleneck, machines
+from hvd_nmt.explain.bottleneck import COMPUTE, NETWORK, PROCESSORS, Phase, Verdict
 from hvd_nmt.explain.exchange_cost import ISLANDS_PRICE, name_of, ring_bytes
-from hvd_nmt.explain.machines import Estimate
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Answer, Table
-
-if TYPE_CHECKING:
-    from hvd_nmt.reporting.questions import RunSummary
+from hvd_nmt.reporting.questions import RunSummary
 
 _ALONE = "No: one rank exchanges no gradients."
-_LIMIT = percent(BINDING_SHARE)
+_LIMIT = percent(bottleneck.BINDING_SHARE)
 _MOST_PHASES = 2  # that the headline tells
 _MOST_STALLS = 5  # that are listed
 _MOST_SHARES = 4  # of phases with one bottleneck, that the headline tells
 _USUAL_OFF = 5.0  # percent, which need no explanation
 _WAITS = {
     NETWORK: "the network between the hosts",
-    LOCAL: "sums between the ranks of one host",
-    INPUT: "waiting for input",
+    bottleneck.LOCAL: "sums between the ranks of one host",
+    bottleneck.INPUT: "waiting for input",
 }
 """kinds of bottleneck, as what takes a share of each step"""
 
@@ -75,7 +60,7 @@ def sentence(verdict: Verdict, run: Run) -> str:
 
 def _remark(phase: Phase) -> str:
     """What the headline adds where no wait is surely a limit: the longest."""
-    if phase.kind == MIXED:
+    if phase.kind == bottleneck.MIXED:
         return f", and varies around {_LIMIT}, where a limit begins"
     if phase.kind == COMPUTE and round(phase.share, 3):
         return f"; {_wait(phase)} took {percent(phase.share)}"
@@ -93,7 +78,7 @@ def _what_took(phase: Phase) -> tuple[str, str]:
 
 def _wait(phase: Phase) -> str:
     late = f"waiting for {phase.lag.who}"
-    return late if phase.wait == STRAGGLER else _WAITS[phase.wait]
+    return late if phase.wait == bottleneck.STRAGGLER else _WAITS[phase.wait]
 
 
 def _in_steps(phase: Phase) -> str:
@@ -116,12 +101,12 @@ def _details(phase: Phase, verdict: Verdict) -> Iterable[str]:
         rest = "" if phase.kind == COMPUTE else f", computing {_computing(phase)}"
         step_s = step_duration(phase.step.step_s or 0.0)
         yield f"{_in_steps(phase)}{rest}; a step took {step_s}."
-    if phase.kind == STRAGGLER:
+    if phase.kind == bottleneck.STRAGGLER:
         yield (
             f"In {steps} {lag.who} computes {step_duration(lag.compute_s)} in each step. "
             f"{lag.others.capitalize()} take {step_duration(lag.others_compute_s)}, and wait."
         )
-    if phase.kind == INPUT and phase.host_input_s:
+    if phase.kind == bottleneck.INPUT and phase.host_input_s:
         hosts = ", ".join(f"on {host} {step_duration(wait)}" for host, wait in phase.host_input_s)
         yield f"In {steps} a step waits for input {hosts}."
     if phase.kind == PROCESSORS:
@@ -131,7 +116,7 @@ def _details(phase: Phase, verdict: Verdict) -> Iterable[str]:
         )
 
 
-def network_bound(summary: "RunSummary") -> Answer:
+def network_bound(summary: RunSummary) -> Answer:
     """Question 5."""
     run, verdict, slow = summary.record, summary.verdict, summary.verdict.slow_phase
     if slow is None:
@@ -143,7 +128,7 @@ def network_bound(summary: "RunSummary") -> Answer:
         if len(verdict.phases) > _MOST_PHASES and slow.kind != NETWORK:
             of_network = [phase for phase in verdict.phases if phase.kind == NETWORK]
             short += f" {_in_steps(max(of_network, key=attrgetter('seconds')))}."
-    elif verdict.kind == MIXED and slow.wait == NETWORK:
+    elif verdict.kind == bottleneck.MIXED and slow.wait == NETWORK:
         short = "Perhaps."
     evidence = [said for phase in verdict.phases for said in _details(phase, verdict)]
     exchange = run.start_of(slow.step).exchange
@@ -241,7 +226,7 @@ def _is_alone(run: Run) -> bool:
     return len(run.hosts) == 1 and not run.config.get("openseq2seq", {}).get("use_horovod")
 
 
-def _unmeasured_network(summary: "RunSummary") -> Answer:
+def _unmeasured_network(summary: RunSummary) -> Answer:
     run, step_s = summary.record, summary.verdict.step_s
     if _is_alone(run):
         return Answer(_ALONE)
@@ -261,7 +246,7 @@ def _unmeasured_network(summary: "RunSummary") -> Answer:
     return Answer(summary.sentence, tuple(evidence), known=False)
 
 
-def step_and_traffic(summary: "RunSummary") -> Answer:
+def step_and_traffic(summary: RunSummary) -> Answer:
     """Question 11."""
     run, verdict = summary.record, summary.verdict
     if _is_alone(run) or (len(set(run.hosts)) == 1 and UNKNOWN_HOST not in run.hosts):
@@ -300,9 +285,8 @@ def step_and_traffic(summary: "RunSummary") -> Answer:
         if cause.low > 0:
             share = percent(cause.value**2)
             said = f"grows with the step time, and explains {share} of its variation"
-        evidence.append(f"The exposed communication {said}: {_words(cause)}.")
+        evidence.append(
+            f"The exposed communication {said}: r = {cause.value:.2f} (95 %: {cause.low:.2f} to "
+            f"{cause.high:.2f})."
+        )
     return Answer(f"{text}. {summary.sentence}", tuple(evidence))
-
-
-def _words(found: Estimate) -> str:
-    return f"r = {found.value:.2f} (95 %: {found.low:.2f} to {found.high:.2f})"

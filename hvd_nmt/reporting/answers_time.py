@@ -3,16 +3,13 @@
 import datetime
 from collections.abc import Iterable, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
 from hvd_nmt.common.units import count, duration, flop_rate, percent, step_duration
 from hvd_nmt.explain import machines
 from hvd_nmt.explain.intervals import PARTS
 from hvd_nmt.records.record import Launch, Run
 from hvd_nmt.reporting.answer import Answer, State, Table
-
-if TYPE_CHECKING:
-    from hvd_nmt.reporting.questions import RunSummary
+from hvd_nmt.reporting.questions import RunSummary
 
 FULLY_COMPUTING = 0.85
 """share of a step's time from which on we call the processors fully used"""
@@ -25,7 +22,7 @@ _GET_CLOCK = (
 )
 
 
-def how_long(summary: "RunSummary") -> Answer:
+def how_long(summary: RunSummary) -> Answer:
     """Question 1."""
     run = summary.record
     training_s, wall_s = machines.training_s(run), machines.wall_s(run)
@@ -115,7 +112,7 @@ def _said_last(launch: Launch) -> str:
     return launch.sentence.rpartition("hvd_nmt.train: ")[2]
 
 
-def average_step(summary: "RunSummary") -> Answer:
+def average_step(summary: RunSummary) -> Answer:
     """Question 10."""
     times = machines.step_times(summary.record)
     if times is None:
@@ -139,7 +136,7 @@ def average_step(summary: "RunSummary") -> Answer:
     return Answer(answer, tuple(evidence), _parts_of_a_step(summary))
 
 
-def _parts_of_a_step(summary: "RunSummary") -> tuple[Table, ...]:
+def _parts_of_a_step(summary: RunSummary) -> tuple[Table, ...]:
     verdict, step_s = summary.verdict, summary.verdict.step_s
     if not verdict.shares or not step_s:
         return ()
@@ -152,7 +149,7 @@ def _parts_of_a_step(summary: "RunSummary") -> tuple[Table, ...]:
     return (Table(title, ("part", "time", "share"), rows),)
 
 
-def gpus_used(summary: "RunSummary") -> Answer:
+def gpus_used(summary: RunSummary) -> Answer:
     """Question 4."""
     run, computing = summary.record, summary.verdict.shares.get(PARTS["compute_s"])
     uses, on_cpus = machines.gpu_use(run), run.config.get("training", {}).get("device") == "cpu"
@@ -212,7 +209,7 @@ def _while_steps_ran(uses: Sequence[machines.GpuUse]) -> Table:
     return Table("While training steps ran", head, tuple(rows))
 
 
-def state_sentence(summary: "RunSummary") -> str:
+def state_sentence(summary: RunSummary) -> str:
     """Whether the run goes on; after it who ended the newest start that failed, and when."""
     end, planned = summary.record.early_end, summary.record.max_steps
     finished = "Finished."

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -21,9 +21,7 @@ from matplotlib.rcsetup import cycler
 from hvd_nmt.explain import between_hosts, learning, machines
 from hvd_nmt.explain.intervals import PARTS, settled
 from hvd_nmt.records.record import HostSamples, Run
-
-if TYPE_CHECKING:
-    from hvd_nmt.reporting.questions import RunSummary
+from hvd_nmt.reporting.questions import RunSummary
 
 MOST_POINTS = 240
 """of a curve; more are averaged"""
@@ -64,7 +62,7 @@ class Curve:
     """x, lowest and highest y"""
 
 
-def loss(summary: "RunSummary") -> str:
+def loss(summary: RunSummary) -> str:
     """Training and validation loss over steps."""
     curves = [
         Curve(learning.series(summary.intervals, "loss"), "training"),
@@ -77,7 +75,7 @@ def loss(summary: "RunSummary") -> str:
     return draw(caption, {"loss, nats per target token": curves}, from_zero=False)
 
 
-def bleu(summary: "RunSummary") -> str:
+def bleu(summary: RunSummary) -> str:
     """BLEU with its 95 % interval over steps."""
     band = [
         (each.step, max(0, each.bleu - each.bleu_margin), min(100, each.bleu + each.bleu_margin))
@@ -89,7 +87,7 @@ def bleu(summary: "RunSummary") -> str:
     return draw(caption, {"sacreBLEU, 0 to 100": [curve]})
 
 
-def outlook(summary: "RunSummary") -> str:
+def outlook(summary: RunSummary) -> str:
     """The fitted curve of the measure to twice the steps, with its band."""
     fit = learning.fully_trained(summary.record)
     fitted = [(step, e.value) for step, e in fit.curve]
@@ -103,13 +101,13 @@ def outlook(summary: "RunSummary") -> str:
     return draw(caption, {f"{fit.measure}, {unit}": curves}, from_zero=False)
 
 
-def gradient_norm(summary: "RunSummary") -> str:
+def gradient_norm(summary: RunSummary) -> str:
     """Norm of the whole gradient over steps."""
     curve = Curve(learning.series(summary.intervals, "gradient_norm"))
     return draw("Norm of the whole gradient, before clipping.", {"gradient norm": [curve]})
 
 
-def learning_rate(summary: "RunSummary") -> str:
+def learning_rate(summary: RunSummary) -> str:
     """The recorded rates on the curve of the formula, with the peak marked."""
     run = summary.record
     curves = [Curve(learning.series(run.intervals, "learning_rate"), "recorded", "C1o")]
@@ -125,14 +123,14 @@ def learning_rate(summary: "RunSummary") -> str:
     return draw(caption, {"learning rate": curves})
 
 
-def step_time(summary: "RunSummary") -> str:
+def step_time(summary: RunSummary) -> str:
     """Wall time of a step over steps."""
     timed = settled([i for i in summary.intervals if i.step_s is not None])
     curve = Curve(learning.series(timed, "step_s"))
     return draw("Mean of each logged interval.", {"seconds per step": [curve]})
 
 
-def step_parts(summary: "RunSummary") -> str:
+def step_parts(summary: RunSummary) -> str:
     """The parts of a step stacked over steps, where the steps were taken apart."""
     split = settled([i for i in summary.intervals if None not in (i.compute_s, i.communication_s)])
     if len(split) < 2:
@@ -145,7 +143,7 @@ def step_parts(summary: "RunSummary") -> str:
     return draw(caption, {"seconds of a step": curves}, stacked=True)
 
 
-def hosts(summary: "RunSummary") -> str:
+def hosts(summary: RunSummary) -> str:
     """Each host over time, on one clock: step time, GPUs (or CPU), network card."""
     return "".join(_host(summary.record, host) for host in summary.record.telemetry)
 
@@ -185,7 +183,7 @@ def _host(run: Run, host: HostSamples) -> str:
     return draw(caption, panels, "minutes since the start")
 
 
-def against_traffic(summary: "RunSummary") -> str:
+def against_traffic(summary: RunSummary) -> str:
     """Step time against the rate of the network card, of a run on several hosts."""
     pairs = [(rate, i.step_s or 0.0) for i, rate in between_hosts.rates(summary.record)]
     if len(set(summary.record.hosts)) < 2 or len(pairs) < 2:

@@ -3,7 +3,6 @@
 import dataclasses
 import re
 import time
-from collections.abc import Callable
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -13,8 +12,7 @@ from hvd_nmt.checkpoints import contents
 from hvd_nmt.common.errors import UserError
 from hvd_nmt.explain import bottleneck, machines
 from hvd_nmt.records.record import Run
-from hvd_nmt.reporting import answers_files, answers_learning, answers_network, answers_time
-from hvd_nmt.reporting.answer import Answer, Answers, State
+from hvd_nmt.reporting.answer import Answers, State
 
 _PATIENCE_S = 600.0  # silence, as in an evaluation, that a run may keep and still go on
 
@@ -59,14 +57,25 @@ class RunSummary:
     @cached_property
     def sentence(self) -> str:
         """The verdict in words, with its numbers."""
+        from hvd_nmt.reporting import answers_network
+
         return answers_network.sentence(self.verdict, self.record)
 
     @cached_property
     def answers(self) -> Answers:
         """The eleven questions with their answers, in order."""
+        from hvd_nmt.reporting import answers_files, answers_learning, answers_network, answers_time
+
+        questions = (  # in the order of their numbers, as their texts
+            answers_time.how_long, answers_learning.fully_trained, answers_learning.overfitting,
+            answers_time.gpus_used, answers_network.network_bound, answers_learning.learning_rate,
+            answers_files.training_set, answers_files.checkpoint_files,
+            answers_files.checkpoint_size, answers_time.average_step,
+            answers_network.step_and_traffic,
+        )  # fmt: skip
         text = resources.files(__package__).joinpath("questions.md").read_text(encoding="utf-8")
         texts = re.findall(r"^## (.*)\n\n(.*)$", text, flags=re.MULTILINE)
-        asked = zip(QUESTIONS, texts, strict=True)
+        asked = zip(questions, texts, strict=True)
         return Answers(
             dataclasses.replace(answered(self), number=number, question=question, how=how)
             for number, (answered, (question, how)) in enumerate(asked, start=1)
@@ -109,19 +118,3 @@ class RunSummary:
         if self.record.source == "hvd_nmt":
             return f"{path} has none yet; the first is written at checkpoints.every_steps."
         return "no checkpoint is next to the log; copy its files (*.index, *.data-*) there."
-
-
-QUESTIONS: tuple[Callable[[RunSummary], Answer], ...] = (
-    answers_time.how_long,
-    answers_learning.fully_trained,
-    answers_learning.overfitting,
-    answers_time.gpus_used,
-    answers_network.network_bound,
-    answers_learning.learning_rate,
-    answers_files.training_set,
-    answers_files.checkpoint_files,
-    answers_files.checkpoint_size,
-    answers_time.average_step,
-    answers_network.step_and_traffic,
-)
-"""in the order of their numbers, from 1, as their texts in questions.md"""
