@@ -107,14 +107,11 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     `train` becomes `python -m hvd_nmt.train`.
     """
     words = list(argv)
-    if "--" in words:
-        index = words.index("--")
-        own, words = words[:index], words[index + 1 :]
-    elif _SHORT in words:
-        index = words.index(_SHORT)
-        own, words = words[:index], words[index:]
-    else:
+    mark = "--" if "--" in words else _SHORT
+    if mark not in words:
         return words, []
+    index = words.index(mark)
+    own, words = words[:index], words[index + (mark == "--") :]
     return own, ["python", "-m", _TRAIN, *words[1:]] if words[:1] == [_SHORT] else words
 
 

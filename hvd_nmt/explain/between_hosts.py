@@ -108,13 +108,8 @@ class Traffic:
     """what the card says that its link allows, MB/s (1e6 bytes); None where it does not tell"""
 
 
-def sent_per_step(run: Run, intervals: Sequence[Interval]) -> Traffic | None:
-    """What the host in the middle sends in a step; None where none counted while the steps ran."""
-    return middle(traffic(run, intervals))
-
-
 def middle(found: Sequence[Traffic]) -> Traffic | None:
-    """That of the host in the middle, of what `traffic` gives."""
+    """That of the host in the middle, of what `traffic` gives; None where no host counted."""
     return found[len(found) // 2] if found else None
 
 

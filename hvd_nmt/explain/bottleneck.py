@@ -108,14 +108,15 @@ class Verdict:
 
 def verdict(run: Run) -> Verdict:
     """Judge a run from its intervals and its hosts' telemetry."""
-    counted = settled([interval for interval in run.intervals if _has_parts(interval)])
+    parted = [i for i in run.intervals if None not in (i.step_s, i.compute_s, i.communication_s)]
+    counted = settled(parted)
     if not counted:
         times = [interval.step_s for interval in run.intervals if interval.step_s]
         return Verdict(UNKNOWN, median(times) if times else None)
     whole, stalled = mean(counted), [_with_culprit(stall, run) for stall in stalls(counted)]
     even = [each for each in counted if each not in [stall.interval for stall in stalled]]
     crossing = [i for i in counted if len(set(run.hosts_of(i))) > 1]
-    sent = between_hosts.sent_per_step(run, crossing)
+    sent = between_hosts.middle(between_hosts.traffic(run, crossing))
     found: list[Phase] = []
     for part in phases(even):
         phase = _phase(part, run)
@@ -228,10 +229,6 @@ def _input_s(step: Interval) -> float:
     ready, waits = step.rank_ready_s, step.rank_input_wait_s
     last_s = waits[ready.index(max(ready))] if len(ready) > 1 and waits else 0.0
     return max(step.input_wait_s or 0.0, last_s)
-
-
-def _has_parts(interval: Interval) -> bool:
-    return None not in (interval.step_s, interval.compute_s, interval.communication_s)
 
 
 def _advice(phase: Phase, counted: Sequence[Interval], run: Run) -> list[Advice]:

@@ -143,18 +143,12 @@ def _softmax(logits: tf.Tensor, scale: float, bias: tf.Tensor) -> tf.Tensor:
     return weights(logits)
 
 
-def padding_bias(is_pad_BxS: tf.Tensor) -> tf.Tensor:
-    """[B, 1, 1, S]: -1e4 at padding, finite, so a row of padding alone gives no NaN.
+def hidden(is_hidden: tf.Tensor) -> tf.Tensor:
+    """A bias of -1e4 where one may not look: finite, so a row of padding alone gives no NaN.
 
     It fits float16, and scaled by K^-0.5 it still underflows to a weight of exactly 0.
     """
-    return tf.where(is_pad_BxS, -1e4, 0.0)[:, None, None, :]
-
-
-def causal_bias(length: tf.Tensor) -> tf.Tensor:
-    """[1, 1, T, T]: -1e4 where a position would look ahead."""
-    position_T = tf.range(length)
-    return tf.where(position_T[None, :] > position_T[:, None], -1e4, 0.0)[None, None]
+    return tf.where(is_hidden, -1e4, 0.0)
 
 
 def history_bias(origins_BxQxT: tf.Tensor) -> tf.Tensor:

@@ -87,9 +87,6 @@ def _by_pieces(
     rows = max(1, (ON_GPU if device.is_gpu() else ON_CPU) // embedding_VxD.shape[0])
     total = tf.shape(labels_N)[0]
 
-    def one_piece() -> tuple[Loss, tf.Tensor, tf.Tensor]:
-        return _piece(states_NxD, embedding_VxD, labels_N, label_smoothing)
-
     def many_pieces() -> tuple[Loss, tf.Tensor, tf.Tensor]:
         # All of one size, and none with a size of its own, as XLA wants it.
         width, pieces = states_NxD.shape[1], -(-total // rows)
@@ -119,7 +116,8 @@ def _by_pieces(
         )
         return sums, tf.reshape(parts.stack(), [-1, width])[:total], dembedding
 
-    return tf.cond(total <= rows, one_piece, many_pieces)
+    whole = states_NxD, embedding_VxD, labels_N, label_smoothing
+    return tf.cond(total <= rows, lambda: _piece(*whole), many_pieces)
 
 
 def _piece(

@@ -179,7 +179,7 @@ class Transformer(keras.Model):
 
     def encode(self, source_BxS: tf.Tensor, drop: Drop = no_dropout) -> Memory:
         """Read the source; int32 ids, padded with 0."""
-        bias_Bx1x1xS = attention.padding_bias(tf.equal(source_BxS, PAD))
+        bias_Bx1x1xS = attention.hidden(tf.equal(source_BxS, PAD))[:, None, None, :]
         own = self.source_embedding
         table_VxD = self.embedding if own is None else own
         x_BxSxD = self._embed(source_BxS, tf.range(tf.shape(source_BxS)[1]), table_VxD)
@@ -209,10 +209,11 @@ class Transformer(keras.Model):
 
         The tokens are int32 ids, usually bos and the target without its last token.
         """
-        length = tf.shape(inputs_BxT)[1]
-        x_BxTxD = self._embed(inputs_BxT, tf.range(length), self.embedding)
+        position_T = tf.range(tf.shape(inputs_BxT)[1])
+        x_BxTxD = self._embed(inputs_BxT, position_T, self.embedding)
         x_BxTxD = drop(x_BxTxD, self.config.dropout)
-        causal_bias_1x1xTxT = attention.causal_bias(length)
+        is_later_TxT = position_T[None, :] > position_T[:, None]
+        causal_bias_1x1xTxT = attention.hidden(is_later_TxT)[None, None]
         weights_by_layer = []
         for layer, keys_values in zip(self.decoder, memory.keys_values, strict=True):
             x_BxTxD, weights_BxHxTxS = layer(

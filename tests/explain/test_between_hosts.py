@@ -7,7 +7,7 @@ import pytest
 
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.explain import between_hosts, bottleneck
-from hvd_nmt.explain.between_hosts import sent_per_step
+from hvd_nmt.explain.between_hosts import middle, traffic
 from hvd_nmt.records.record import HostSamples, Interval, Run, Start
 
 G = 243_523_584
@@ -122,11 +122,11 @@ def nic(sent_bytes, is_loopback=False):
 
 def test_bytes_of_a_resumed_run_are_those_of_its_steps():
     run = resumed_run()
-    found = sent_per_step(run, run.intervals)
+    found = middle(traffic(run, run.intervals))
     assert found == between_hosts.Traffic(found.host, "eth0", pytest.approx(STEP_BYTES), 125.0)
     assert {between_hosts.main_interface(host) for host in run.telemetry} == {"eth0"}
     for alone in run.telemetry:  # each counts for the starts in which it took part
-        found = sent_per_step(dataclasses.replace(run, telemetry=(alone,)), run.intervals)
+        found = middle(traffic(dataclasses.replace(run, telemetry=(alone,)), run.intervals))
         assert found.bytes_per_step == pytest.approx(STEP_BYTES)
 
 
@@ -147,15 +147,15 @@ def test_bytes_between_the_starts_are_nobody_s():
         total += STEP_BYTES / 2.0 if in_steps else 7e6
         samples.append({"time_s": time_s, "start": 0, "nics": {"eth0": nic(total)}})
     run = dataclasses.replace(run, telemetry=(HostSamples("b", {}, samples),))
-    found = sent_per_step(run, run.intervals)
+    found = middle(traffic(run, run.intervals))
     assert found.bytes_per_step == pytest.approx(STEP_BYTES)
 
 
 def test_without_a_clock_or_samples_nothing_is_known():
     run = resumed_run()
     timeless = [dataclasses.replace(interval, time_s=None) for interval in run.intervals]
-    assert sent_per_step(run, timeless) is None
-    assert sent_per_step(dataclasses.replace(run, telemetry=()), run.intervals) is None
+    assert middle(traffic(run, timeless)) is None
+    assert middle(traffic(dataclasses.replace(run, telemetry=()), run.intervals)) is None
     assert between_hosts.rates(dataclasses.replace(run, intervals=tuple(timeless))) == []
 
 
@@ -169,4 +169,4 @@ def test_a_clock_that_is_set_back_changes_no_bytes_per_step(back_s):
         if second:
             intervals.append(Interval(step=second, steps=1, time_s=time_s, step_s=1.0))
     run = Run("x", Path("x"), "hvd_nmt", telemetry=(HostSamples("a", {}, samples),))
-    assert sent_per_step(run, intervals).bytes_per_step == pytest.approx(1e7, rel=0.02)
+    assert middle(traffic(run, intervals)).bytes_per_step == pytest.approx(1e7, rel=0.02)
