@@ -262,9 +262,8 @@ def weight_sizes(model: ModelConfig, rows: int, source_rows: int = 0) -> dict[st
     feed_forward = {"inner": width * hidden, "inner_bias": hidden}
     feed_forward |= {"outer": hidden * width, "outer_bias": width}
     encoder = {"attention": attention, "feed_forward": feed_forward}
-    stacks = ("encoder", model.encoder_layers, encoder), (
-        "decoder", model.decoder_layers, encoder | {"cross_attention": cross},
-    )  # fmt: skip
+    decoder = encoder | {"cross_attention": cross}
+    stacks = ("encoder", model.encoder_layers, encoder), ("decoder", model.decoder_layers, decoder)
     found = {"embedding": rows * width}
     if source_rows:
         found["source_embedding"] = source_rows * width

@@ -151,19 +151,11 @@ def reported(command: str, speak: bool = True) -> Iterator[Outcome]:
     except KeyboardInterrupt:
         outcome.exit_code, message, is_own = 130, "interrupted.", False
     if message and not speak and is_own:
-        let_first_rank_speak()
+        if START_ID not in os.environ:  # hvd_nmt.launch shows only what rank 0 does not say
+            time.sleep(_FIRST_SPEAKS_S)
         message, speak = f"On {socket.gethostname()}: {message}", True
     if message and speak:
         print(f"{command}: {message}", file=sys.stderr)
-
-
-def let_first_rank_speak() -> None:
-    """Wait, on another rank, before its own mistake is said: rank 0 may have the same.
-
-    `hvd_nmt.launch` shows only what rank 0 does not say.
-    """
-    if START_ID not in os.environ:
-        time.sleep(_FIRST_SPEAKS_S)
 
 
 @contextlib.contextmanager

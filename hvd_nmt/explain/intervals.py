@@ -111,7 +111,8 @@ def phases(intervals: Sequence[Interval]) -> list[Sequence[Interval]]:
     Neighbouring stretches are joined, the most similar first, until each differs from the next by
     more than `CHANGE_THAT_COUNTS`: the bottom-up algorithm of Keogh et al. 2001.
     """
-    blocks = _blocks(intervals)
+    blocks_at = np.linspace(0, len(intervals), min(len(intervals), _MOST_BLOCKS) + 1, dtype=int)
+    blocks = [mean(intervals[a:b]) for a, b in itertools.pairwise(blocks_at)]
     cuts = [*range(len(blocks) + 1)]
     whole_s, steps = _seconds(blocks), sum(block.steps for block in blocks)
     usual = max(_USUAL_LENGTH, len(blocks) // 20)
@@ -138,11 +139,6 @@ def phases(intervals: Sequence[Interval]) -> list[Sequence[Interval]]:
         [interval for interval in intervals if begin < interval.step <= end]
         for begin, end in itertools.pairwise(bounds)
     ]
-
-
-def _blocks(intervals: Sequence[Interval]) -> list[Interval]:
-    bounds = np.linspace(0, len(intervals), min(len(intervals), _MOST_BLOCKS) + 1, dtype=int)
-    return [mean(intervals[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
 def _seconds(intervals: Sequence[Interval]) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hvd_nmt.config.exchange import Exchange
-from hvd_nmt.records.record import Evaluation, Interval, Save, Start
+from hvd_nmt.records.record import Evaluation, Interval, Start
 from hvd_nmt.telemetry.events import CORPUS_TAG
 
 Line = dict[str, Any]
@@ -71,11 +71,6 @@ def evaluations(lines: Iterable[Line]) -> tuple[Evaluation, ...]:
         by_corpus = {corpus: (loss, line.get(f"sacrebleu/{corpus}")) for corpus, loss in losses}
         found.append(Evaluation(**fields_of(Evaluation, line), by_corpus=by_corpus))
     return tuple(found)
-
-
-def saves(lines: Iterable[Line]) -> tuple[Save, ...]:
-    """The checkpoints that were written."""
-    return tuple(Save(**fields_of(Save, line)) for line in of_kind(lines, "save"))
 
 
 def fields_of(kind: type[Any], line: Line) -> Line:

@@ -15,7 +15,7 @@ from hvd_nmt.common.files import is_locked
 from hvd_nmt.config import Config
 from hvd_nmt.records import metrics, openseq2seq_log
 from hvd_nmt.records.reached import reached
-from hvd_nmt.records.record import EarlyEnd, HostSamples, Launch, Run
+from hvd_nmt.records.record import EarlyEnd, HostSamples, Launch, Run, Save
 from hvd_nmt.telemetry import events, jsonl
 
 Problems = list[str]
@@ -75,7 +75,8 @@ def read_run(run_dir: Path) -> Run:
         pauses=metrics.pauses(lines),
         ended_s=max(times_s, default=None), config=settings, environment=environment,
         manifest=_manifest(run_dir, config, problems), intervals=metrics.intervals(lines),
-        evaluations=metrics.evaluations(lines), saves=metrics.saves(lines),
+        evaluations=metrics.evaluations(lines),
+        saves=tuple(Save(**metrics.fields_of(Save, of)) for of in metrics.of_kind(lines, "save")),
         not_finite=tuple(sorted(not_finite)), telemetry=telemetry,
         launches=_launches(run_dir, lines, problems), problems=tuple(problems),
     )  # fmt: skip

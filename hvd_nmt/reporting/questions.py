@@ -94,12 +94,10 @@ class RunSummary:
             return State.FINISHED
         if self._ended:
             return State.STOPPED
-        if self.silent_s is None and self.record.locked is None:
-            return State.NO_CLOCK
         lives = self.record.locked
-        if lives is None:
-            lives = (self.silent_s or 0.0) <= _PATIENCE_S
-        return State.RUNNING if lives else State.SILENT
+        if lives is None and self.silent_s is not None:
+            lives = self.silent_s <= _PATIENCE_S
+        return {True: State.RUNNING, False: State.SILENT, None: State.NO_CLOCK}[lives]
 
     @cached_property
     def anatomy(self) -> contents.Anatomy | str:
