@@ -9,19 +9,32 @@ LOG = "*** Global step 1: ***     Train loss: 8.3090\ntime per step = 0:00:0.148
 METRICS = (
     '{"kind":"start","time_s":1.0,"hosts":["a"]}\n'
     '{"kind":"train","time_s":2.0,"step":5,"step_time/total_s":0.2,"train_loss":4.0}\n'
+    '{"kind":"eval","time_s":3.0,"step":5,"sacrebleu":20.0}\n'
 )
+CODE = """
+import sys, hvd_nmt
+loaded = set(sys.modules)
+run = hvd_nmt.open_run(sys.argv[1])
+print([(one.step, one.loss) for one in run.intervals], run.evaluations[0].bleu)
+print([prefix.name for prefix in run.checkpoints], run.verdict.kind, run.state)
+print(len(run.answers), any('Cannot read' in one for one in run.problems))
+from hvd_nmt import report
+code = report.main(sys.argv[1:])
+print(code, 'numpy' in loaded, {'tensorflow', 'matplotlib.pyplot'} & set(sys.modules))
+"""
 
 
-def test_a_run_directory_gets_its_report_inside_without_tensorflow(tmp_path):
+def test_a_run_directory_is_read_and_gets_its_report_inside_without_tensorflow(tmp_path):
     (tmp_path / "metrics.jsonl").write_text(METRICS)
-    code = (
-        "import sys; from hvd_nmt import report; code = report.main(sys.argv[1:]);"
-        "print(code, 'tensorflow' in sys.modules, 'matplotlib.pyplot' in sys.modules)"
-    )
-    command = [sys.executable, "-W", "error", "-c", code, tmp_path]
+    for name in ("model.ckpt-20.index", "model.ckpt-100.index"):
+        (tmp_path / name).write_bytes(b"")
+    command = [sys.executable, "-W", "error", "-c", CODE, tmp_path]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     written = [str(tmp_path / name) for name in ("report.html", "report.md")]
-    assert done.stdout.splitlines() == [*written, "0 False False"], done.stderr
+    assert done.stdout.splitlines() == [
+        "[(5, 4.0)] 20.0", "['model.ckpt-20', 'model.ckpt-100'] unknown silent", "11 True",
+        *written, "0 False set()",
+    ], done.stderr  # fmt: skip
     assert "to step 5" in page_of(tmp_path)
 
 
@@ -40,7 +53,11 @@ def test_a_log_gets_it_beside_itself_or_where_it_is_told(tmp_path):
 
 def test_a_mistake_is_one_sentence(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert report.main(["nowhere"]) == 4
-    error = capsys.readouterr().err
-    assert "nowhere does not exist" in error
-    assert error.count("\n") == 1
+    for name, said in (
+        ("nowhere", "nowhere does not exist"),
+        (".", ". has no config.yaml and no "),
+    ):
+        assert report.main([name]) == 4
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1

@@ -137,6 +137,10 @@ WRONG_OPTIONS = [
     "--training.learning-rate inf", "--training.clip-norm -1", "--training.micro-batches 0",
     "--data.vocabulary-size 0", "--evaluation.sentences -1", "--checkpoints.keep 0",
     "--telemetry.interval-s -1", "--ranks -1", "--preset bse", "--preset",
+    "--training.exchange islands --training.sync-every 1", "--training.decay cosine",
+    "--training.decay linear --training.learning-rate 5e-4 --training.cooldown-steps 9",
+    "--training.decay warmup_stable_decay --training.learning-rate 5e-4",
+    "--model.start openseq2seq --model.positions learned",
 ]  # fmt: skip
 
 

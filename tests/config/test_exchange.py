@@ -1,8 +1,5 @@
 """What travels between hosts, and which steps it puts off."""
 
-import pytest
-
-from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.config.exchange import PLAIN, Exchange, is_due
 
@@ -13,11 +10,6 @@ def test_one_host_has_nothing_to_exchange():
     assert Exchange.of(ISLANDS, 1) == PLAIN == Exchange.of(TrainingConfig(), 2)
     assert Exchange.of(ISLANDS, 2) == Exchange("islands", 8)
     assert Exchange.of(TrainingConfig(exchange="float16"), 3) == Exchange("float16", 1)
-
-
-def test_islands_that_exchange_in_each_step_are_refused():
-    with pytest.raises(ConfigError, match="sync_every 1"):
-        TrainingConfig(exchange="islands", sync_every=1)
 
 
 def test_what_is_due_waits_for_the_next_exchange():

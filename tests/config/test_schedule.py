@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config import TrainingConfig, presets
+from hvd_nmt.config import presets
 from hvd_nmt.config.schedule import Schedule
 
 BASE = presets()["base"][1]
@@ -78,16 +77,3 @@ def test_the_formula_that_is_shown_gives_the_rate(decay, cap):
     for step in (0, 20, 39, 40, 100, 185, 199):
         names = {"s": step, "pi": np.pi, "cos": np.cos, "min": min}
         assert eval(text, names) == pytest.approx(schedule.rate(step), rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"decay": "cosine"}, "training.learning_rate 2 is too high"),
-        ({"decay": "linear", "learning_rate": 5e-4, "cooldown_steps": 9}, "already falls to 0"),
-        ({"decay": "warmup_stable_decay", "learning_rate": 5e-4}, "needs training.cooldown_steps"),
-    ],
-)
-def test_numbers_that_are_meant_for_another_schedule_are_refused(values, words):
-    with pytest.raises(ConfigError, match=words):
-        TrainingConfig(**values)

@@ -164,11 +164,6 @@ def test_most_hosts_are_right():
     assert [check.host for check in found if check.status == FAIL] == ["v100b"]
 
 
-def test_the_card_between_the_hosts_needs_one_name():
-    assert checks.used_nic(answers(routes={"v100a": "ens3"})) is None
-    assert checks.used_nic(answers()) == "eth0"
-
-
 def test_a_run_that_freezes_or_averages_is_asked_for_as_such():
     asked = [
         PlannedRun(dataclasses.replace(FILES, training=TrainingConfig(**options)), answers())

@@ -57,23 +57,18 @@ def uneven(*stretches):
         ({"compute_s": 0.81, "input_s": 0.19}, bottleneck.MIXED),
         ({"compute_s": 1.0, "rank_ready_s": (0.77, 0.77, 0.77, 1.0)}, bottleneck.STRAGGLER),
         ({"compute_s": 1.0, "rank_ready_s": (0.83, 0.83, 0.83, 1.0)}, bottleneck.COMPUTE),
+        # It is late because its input is late.
+        ({"input_s": 0.25, "straggler_s": 0.75, "rank_ready_s": (0.4, 0.4, 0.4, 1.5),
+          "rank_input_wait_s": (0.0, 0.0, 0.0, 1.0)}, bottleneck.INPUT),
         # The larger of two that bind.
         ({"communication_s": 0.4, "input_s": 0.39}, bottleneck.NETWORK),
         ({"communication_s": 0.39, "input_s": 0.4}, bottleneck.INPUT),
     ],
-)
+)  # fmt: skip
 def test_the_largest_wait_gives_the_kind(parts, kind):
     found = bottleneck.verdict(run(**parts))
     assert found.kind == kind
     assert sum(found.shares.values()) == pytest.approx(1)
-
-
-def test_a_rank_that_is_late_because_its_input_is_late_is_an_input_problem():
-    found = bottleneck.verdict(run(
-        input_s=0.25, straggler_s=0.75, rank_ready_s=(0.4, 0.4, 0.4, 1.5),
-        rank_input_wait_s=(0.0, 0.0, 0.0, 1.0),
-    ))  # fmt: skip
-    assert found.kind == bottleneck.INPUT
 
 
 def test_advice_is_about_the_same_step_with_fewer_bytes():
@@ -82,14 +77,6 @@ def test_advice_is_about_the_same_step_with_fewer_bytes():
     # Half of 1.0 G in place of 1.5 G, one way after the other.
     assert fewer.predicted_step_s == pytest.approx(0.4 + 1.7 * 1.2 / 3)
     assert bottleneck.verdict(run()).advice == ()
-
-
-def test_ranks_of_one_host_send_nothing_over_its_card_and_are_not_bound_by_a_network():
-    found = bottleneck.verdict(run(hosts=("a", "a"), **CUT))
-    assert found.predicted_bytes is None
-    assert found.kind == bottleneck.LOCAL == "communication-bound"
-    assert found.advice
-    assert not any("a network" in one.what for one in found.advice)
 
 
 def without_parts(**known):

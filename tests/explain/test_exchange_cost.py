@@ -38,11 +38,6 @@ def test_bytes_that_a_host_sends_in_a_step(exchange, ranks_by_host, share):
     assert sent_bytes_per_step(exchange, G, ranks_by_host) == pytest.approx(share * G)
 
 
-def test_a_step_waits_for_all_that_travels():
-    assert STEP.total_s == pytest.approx(0.6 + 1.3)
-    assert OF_ISLANDS.total_s == pytest.approx(0.5 + 1.6 / 8)
-
-
 def test_another_exchange_over_the_same_link_pays_the_same_latency():
     narrow = FOUR.under(FLOAT16)
     bytes_s = 1.7 * 1.1 / 3  # one way after the other

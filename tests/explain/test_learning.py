@@ -322,14 +322,6 @@ def test_a_score_must_rise_by_more_than_chance(name, values, margin, fruitless):
     assert without_gain(scored(name, values, margin), name) == fruitless
 
 
-def test_the_option_that_ends_a_run_is_named():
-    run = scored("bleu", [20.0, 20.1, 20.2], 1.0)
-    assert learning.ends_early(run, EvaluationConfig()) is None
-    assert learning.ends_early(run, EvaluationConfig(best_by="bleu", stop_after=2)) == (
-        "evaluation.stop_after", "2 evaluations in a row brought no gain in BLEU",
-    )  # fmt: skip
-
-
 FLAT = [30.0 + 0.01 * (-1) ** i for i in range(12)]
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import BOS, EOS, PAD, ModelConfig
 from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.transformer import Transformer, build_transformer
@@ -202,11 +201,6 @@ def test_the_loss_adds_the_bias_of_the_softmax_and_every_weight_has_a_gradient(i
         one, other = (tf.convert_to_tensor(gradient).numpy() for gradient in (one, other))
         np.testing.assert_allclose(one, other, rtol=0, atol=2e-4)
         assert np.abs(one).max() > 0
-
-
-def test_learned_positions_have_no_place_for_the_zero_vector():
-    with pytest.raises(ConfigError, match="sinusoidal"):
-        dataclasses.replace(PLAIN, start="openseq2seq", positions="learned")
 
 
 def test_each_place_has_its_rate_of_dropout():

@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 
 from hvd_nmt import config as configuration
-from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import Config, DataConfig, TrainingConfig
 from hvd_nmt.data import corpus
 from hvd_nmt.explain import machines
 from hvd_nmt.records import read
-from hvd_nmt.records.read import read_any_run, read_run
+from hvd_nmt.records.read import read_run
 from hvd_nmt.records.record import Evaluation, Interval, Launch, Run
 from hvd_nmt.telemetry import events, jsonl
 from hvd_nmt.telemetry.events import EventStore
@@ -121,17 +120,6 @@ def test_a_finished_run(run_dir):
     assert run.telemetry[1].header["interval_s"] == 1.0
     assert [sample["time_s"] for sample in run.telemetry[1].samples] == [1001.0, 1002.0]
     assert len(run.problems) == 1  # its data are elsewhere
-
-
-def test_read_any_tells_directories_logs_and_nothing_apart(run_dir, tmp_path):
-    assert read_any_run(run_dir).source == "hvd_nmt"
-    log_file = tmp_path / "nohup.out"
-    log_file.write_text("*** Global step 5: ***     Train loss: 2.5 \n")
-    assert read_any_run(log_file).source == "OpenSeq2Seq"
-    with pytest.raises(RunError, match="does not exist"):
-        read_any_run(tmp_path / "nothing")
-    with pytest.raises(RunError, match=r"has no config\.yaml and no metrics\.jsonl"):
-        read_run(tmp_path)
 
 
 def test_a_run_in_progress_and_one_killed_with_9(run_dir):

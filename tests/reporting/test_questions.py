@@ -1,7 +1,5 @@
 """The eleven answers on runs made by hand that lack a part of their record, or differ in one."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,27 +171,3 @@ def test_every_byte_of_the_checkpoint_is_accounted_for(two_host_run):
     (table,) = RunSummary(two_host_run(path=GOLDEN_RUN)).answers[8].tables
     *each, total = (int(row[3].replace(",", "")) for row in table.rows)
     assert sum(each) == total == data.stat().st_size
-
-
-def test_a_run_directory_tells_its_metrics_and_checkpoints_without_tensorflow(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text(
-        '{"kind":"start","time_s":1.0,"hosts":["a"]}\n'
-        '{"kind":"train","time_s":2.0,"step":5,"step_time/total_s":0.2,"train_loss":4.0}\n'
-        '{"kind":"eval","time_s":3.0,"step":5,"sacrebleu":20.0}\n'
-    )
-    for name in ("model.ckpt-20.index", "model.ckpt-100.index"):
-        (tmp_path / name).write_bytes(b"")
-    code = (
-        "import sys, hvd_nmt; loaded = set(sys.modules); run = hvd_nmt.open_run(sys.argv[1])\n"
-        "print([(one.step, one.loss) for one in run.intervals], run.evaluations[0].bleu)\n"
-        "print([prefix.name for prefix in run.checkpoints], run.verdict.kind, run.state)\n"
-        "print(len(run.answers), any('Cannot read' in one for one in run.problems))\n"
-        "print('numpy' in loaded, 'tensorflow' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, tmp_path], capture_output=True, text=True
-    )
-    assert done.stdout.splitlines() == [
-        "[(5, 4.0)] 20.0", "['model.ckpt-20', 'model.ckpt-100'] unknown silent", "11 True",
-        "False False",
-    ], done.stderr  # fmt: skip

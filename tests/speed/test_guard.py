@@ -30,18 +30,12 @@ def test_a_tree_that_is_too_slow_ends_with_1():
     assert slow.stdout.rstrip().endswith("SLOWER")
 
 
-def test_a_base_that_is_nothing_is_said():
-    done = guard("no-such-commit")
-    assert done.returncode == 1
-    assert done.stderr.startswith("no-such-commit is no directory and no commit:")
-
-
-def test_a_folder_without_the_package_is_not_compared_with_itself(tmp_path):
-    done = guard(os.fspath(tmp_path))
-    assert done.returncode == 1
-    assert done.stderr == f"{tmp_path} holds no hvd_nmt: give a checkout or a commit.\n"
-
-
-def test_a_comparison_of_nothing_is_refused():
-    for options in (["--rounds", "0"], ["--only", "nothing"]):
-        assert guard(os.fspath(ROOT), *options).returncode == 2
+def test_what_cannot_be_compared_is_said(tmp_path):
+    for options, code, said in (
+        (["no-such-commit"], 1, "no-such-commit is no directory and no commit:"),
+        ([os.fspath(tmp_path)], 1, f"{tmp_path} holds no hvd_nmt: give a checkout or a commit."),
+        ([os.fspath(ROOT), "--rounds", "0"], 2, "give --rounds 1 or more"),
+    ):
+        done = guard(*options)
+        assert done.returncode == code
+        assert said in done.stderr

@@ -57,7 +57,9 @@ def test_a_header_and_samples_and_a_second_start_continues_the_file(tmp_path, mo
     assert (header["host"], header["interval_s"]) == ("v100a", 0.25)
     assert header["gpu_unavailable"] or header["gpus"] is not None
     assert "telemetry   v100a: " in capfd.readouterr().out
-    assert samples[0]["nics"]["lo"]["sent_MB_per_s"] >= 0
+    loopback = samples[0]["nics"]["lo"]
+    assert (loopback["is_loopback"], loopback["link_mbit_per_s"]) == (True, None)
+    assert loopback["sent_MB_per_s"] >= 0
     points = shown(path, "host/memory_used_GB")
     assert [point.step for point in points] == [0, 1, 10, 11]
     assert points[0].value == pytest.approx(samples[0]["memory_used_bytes"] / 1e9)

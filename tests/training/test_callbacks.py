@@ -12,34 +12,12 @@ from pathlib import Path
 import pytest
 import tf_keras as keras
 
-from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import DivergedError
-from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.training import callbacks, cluster, horovod
 from hvd_nmt.training.callbacks import NotFiniteGuard
 from hvd_nmt.training.step import TrainingModel
 
 RANK = horovod.Rank(0, 2, 0, 1, "v100a")
-
-
-class Rate:
-    """Stands in for the optimizer's learning-rate variable."""
-
-    def assign(self, value):
-        self.value = value
-
-
-@pytest.fixture
-def base():
-    return configuration.presets()["base"][1]
-
-
-def test_the_rate_is_that_of_the_step(base):
-    callback, rate = callbacks.LearningRate(Schedule.of(base)), Rate()
-    optimizer = types.SimpleNamespace(learning_rate=rate)
-    callback.set_model(types.SimpleNamespace(optimizer=optimizer, step=512))
-    callback.on_train_batch_begin(12)
-    assert rate.value == Schedule.of(base).rate(512)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,6 @@ def test_a_run_directory_explains_itself(tmp_path: Path, data: corpus.DataDirect
     for _ in range(3):
         assert describe(tmp_path, config, data) == []
     assert configuration.load(tmp_path / "config.yaml") == config
-    assert (tmp_path / "spm.model").read_bytes() == data.spm_path.read_bytes()
     environment = json.loads((tmp_path / "environment.json").read_text(encoding="utf-8"))
     assert (environment["hosts"], environment["precision"]) == (["größe"], "float32")
     commands = (tmp_path / "command.txt").read_text(encoding="utf-8").splitlines()
