@@ -126,23 +126,19 @@ def verdict(run: Run) -> Verdict:
         found.append(phase)
     waiting = [phase for phase in found if phase.kind != COMPUTE]
     slow = max(waiting or found, key=attrgetter("seconds"))
+    newest = [i for i in even if i.start == even[-1].start]
+    last = next(phase.last_step for phase in found if newest[0].step <= phase.last_step)
+    measured = [i for i in newest if i.step <= last]  # until a phase ends its all-reduce holds
     return Verdict(
         (found[0] if len(found) == 1 else _phase(even, run)).kind, whole.step_s,
         {words: (getattr(whole, name) or 0.0) / (whole.step_s or 1.0)
          for name, words in PARTS.items()},
         whole.exchange_s, tuple(found), tuple(stalled), slow, tuple(_advice(slow, even, run)),
-        between_hosts.against_plain(run, _when_measured(found, even)),
+        between_hosts.against_plain(run, measured),
         between_hosts.predicted_bytes(run, crossing) if crossing else None,
         sent.bytes_per_step if sent else None, sent.interface if sent else None,
         sent.link_MB_per_s if sent else None,
     )  # fmt: skip
-
-
-def _when_measured(found: Sequence[Phase], even: Sequence[Interval]) -> list[Interval]:
-    """The intervals of the newest start until a phase ends: for them its all-reduce holds."""
-    newest = [i for i in even if i.start == even[-1].start]
-    last = next(phase.last_step for phase in found if newest[0].step <= phase.last_step)
-    return [i for i in newest if i.step <= last]
 
 
 def _waits(interval: Interval, run: Run) -> dict[str, float]:

@@ -168,20 +168,15 @@ def _use(host: HostSamples, index: int, working: Sequence[Sample]) -> GpuUse:
     spins = _known_mean(map(spinning, rows))
     reasons = [row["throttle_reasons"] for row in rows if row.get("throttle_reasons") is not None]
     counts = Counter(reason for listed in reasons for reason in listed)
+    counted_j = ([_gpu(s, index).get("energy_j") for s in pair] for pair in host.neighbours())
+    drawn_j = [b - a for a, b in counted_j if a is not None and b is not None]
     return GpuUse(
         f"{host.host}:{index} {known.get('name', 'GPU')}", power_w,
         100 * power_w / limit_w if power_w and limit_w else None,
         mean("memory_activity_percent"), mean("utilisation_percent"),
-        None if spins is None else 100 * spins, _energy_j(host, index),
+        None if spins is None else 100 * spins, sum(drawn_j) if drawn_j else None,
         tuple((reason, n / len(reasons)) for reason, n in counts.most_common()),
     )  # fmt: skip
-
-
-def _energy_j(host: HostSamples, index: int) -> float | None:
-    """Joules that a GPU counted between samples of one start; None where it counts none."""
-    pairs = ([_gpu(s, index).get("energy_j") for s in pair] for pair in host.neighbours())
-    drawn_j = [b - a for a, b in pairs if a is not None and b is not None]
-    return sum(drawn_j) if drawn_j else None
 
 
 def _gpu(line: Sample, index: int) -> Sample:

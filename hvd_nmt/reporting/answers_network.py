@@ -51,20 +51,16 @@ def sentence(verdict: Verdict, run: Run) -> str:
     elif len(phases) > 1:
         text = f"{_in_steps(slow)}."
     else:
-        text = f"{what} took {share} of each step{_remark(slow)}."
+        text = f"{what} took {share} of each step"
+        if slow.kind == bottleneck.MIXED:
+            text += f", and varies around {_LIMIT}, where a limit begins"
+        elif slow.kind == COMPUTE and round(slow.share, 3):
+            text += f"; {_wait(slow)} took {percent(slow.share)}"
+        text += "."
     if verdict.stalls:
         more_s = duration(sum(stall.seconds for stall in verdict.stalls))
         text += f" {count(len(verdict.stalls), 'stall').capitalize()} took {more_s} more."
     return text[:1].upper() + text[1:]
-
-
-def _remark(phase: Phase) -> str:
-    """What the headline adds where no wait is surely a limit: the longest."""
-    if phase.kind == bottleneck.MIXED:
-        return f", and varies around {_LIMIT}, where a limit begins"
-    if phase.kind == COMPUTE and round(phase.share, 3):
-        return f"; {_wait(phase)} took {percent(phase.share)}"
-    return ""
 
 
 def _what_took(phase: Phase) -> tuple[str, str]:

@@ -6,6 +6,7 @@ The interfaces are those of the network namespace in which the process started: 
 
 import contextlib
 import math
+import re
 import time
 from pathlib import Path
 from typing import Any, final
@@ -27,10 +28,9 @@ def host_sample() -> dict[str, float]:
 def cpu_flags() -> set[str]:
     """Instruction-set flags of this host's processor, as the kernel names them; empty on ARM."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-            name, _, flags = line.partition(":")
-            if name.strip() == "flags":
-                return set(flags.split())
+        text = Path("/proc/cpuinfo").read_text(errors="replace")
+        if found := re.search(r"^flags\s*:(.*)", text, re.MULTILINE):
+            return set(found[1].split())
     return set()
 
 
