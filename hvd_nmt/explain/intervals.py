@@ -160,8 +160,6 @@ def _difference(before: Sequence[Interval], after: Sequence[Interval]) -> float:
     step_s = max(typical(before).step_s or 0.0, typical(after).step_s or 0.0) or 1.0
     largest = 0.0
     for a, b in zip(values(before), values(after), strict=True):
-        rising = (a[:, None] < b).mean()
-        falling = (a[:, None] > b).mean()
-        if max(rising, falling) >= _SURELY:
+        if max((a[:, None] < b).mean(), (a[:, None] > b).mean()) >= _SURELY:
             largest = max(largest, float(abs(np.median(b) - np.median(a))) / step_s)
     return largest

@@ -276,9 +276,8 @@ def ends_early(run: Run, config: EvaluationConfig) -> tuple[str, str] | None:
     if config.stop_when_trained:
         fit = fully_trained(run)  # a curve of losses says little about translations
         if fit.measure == "BLEU" and fit.verdict == "trained":
-            gain = f"{GAIN_THAT_COUNTS['BLEU']:g} BLEU"
-            because = f"twice the steps would surely bring less than {gain}"
-            return "evaluation.stop_when_trained", because
+            because = "twice the steps would surely bring less than"
+            return "evaluation.stop_when_trained", f"{because} {GAIN_THAT_COUNTS['BLEU']:g} BLEU"
     return None
 
 

@@ -38,7 +38,6 @@ from hvd_nmt.common.version import code_hash
 from hvd_nmt.diagnosis import probe
 from hvd_nmt.diagnosis.link import Channel, Message
 from hvd_nmt.launching.rank_process import RankProcess
-from hvd_nmt.records.reached import reached
 from hvd_nmt.telemetry import jsonl
 from hvd_nmt.training import heartbeat
 
@@ -255,7 +254,7 @@ def _end_earlier_agents(launch_id: str) -> None:
 def _progress(run_dir: Path, start_id: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with contextlib.suppress(LookupError, TypeError, ValueError):  # of a damaged record
-        found = reached(jsonl.read(run_dir / "metrics.jsonl", problems=[]), start_id)
+        found = jsonl.reached(jsonl.read(run_dir / "metrics.jsonl", problems=[]), start_id)
     return {"saved_step": newest_step(run_dir), "reached": found}
 
 

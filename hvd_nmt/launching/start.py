@@ -95,7 +95,7 @@ class Outcome:
     saved_step: int = -1
     """step of the newest complete checkpoint; -1: none is known of"""
     reached: dict[str, int] = field(default_factory=dict)
-    """see `records.reached`"""
+    """see `telemetry.jsonl.reached`"""
 
 
 @final

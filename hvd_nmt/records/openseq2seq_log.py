@@ -41,8 +41,6 @@ _VALIDATION_LOSS = re.compile(r"\*\*\* +Validation loss: *" + _FLOAT)
 _PSEUDO_BLEU = re.compile(r"\*\*\* +Eval BL(?:UE|EU) score: *" + _FLOAT)
 _PARAMETERS = re.compile(r"\*\*\* Total trainable parameters: (\d+)")
 _TOKENS_PER_S = re.compile(r"\*\*\* Avg objects per second: ([\d.]+)")
-_PLACES = 1e-4
-"""the last decimal of a logged loss"""
 _TAGS = ("train_loss", "learning_rate", "Loss_Optimization/global_gradient_norm")
 """of a step, in the events"""
 
@@ -188,7 +186,7 @@ def _events(
         off = [abs(line["train_loss"] - losses[step]) for step, line in found.items()
                if step in losses and "train_loss" in line]  # fmt: skip
         # Where a resumed run did steps again, the log's values are those of the later file.
-        if off and median(off) <= _PLACES:
+        if off and median(off) <= 1e-4:  # the last decimal of a logged loss
             lines |= found
             begun, host = path.name.split(".", 4)[3:]
             times_s += [float(begun), *seen_s]

@@ -14,7 +14,6 @@ from hvd_nmt.common.errors import ConfigError, DataError, RunError
 from hvd_nmt.common.files import is_locked
 from hvd_nmt.config import Config
 from hvd_nmt.records import metrics, openseq2seq_log
-from hvd_nmt.records.reached import reached
 from hvd_nmt.records.record import EarlyEnd, HostSamples, Launch, Run, Save
 from hvd_nmt.telemetry import events, jsonl
 
@@ -160,7 +159,7 @@ def _launches(run_dir: Path, lines: list[metrics.Line], problems: Problems) -> t
     found: list[Launch] = []
     for event in _lines(run_dir / run_files.LAUNCHES, problems):
         if event["kind"] == "start":
-            came = reached(lines, event["start_id"])
+            came = jsonl.reached(lines, event["start_id"])
             found.append(Launch(event["hosts"], came.get("resumed_step"), came.get("step")))
         elif event["kind"] == "end" and found and found[-1].exit_code is None:
             found[-1] = Launch(

@@ -71,14 +71,6 @@ def test_the_largest_wait_gives_the_kind(parts, kind):
     assert sum(found.shares.values()) == pytest.approx(1)
 
 
-def test_advice_is_about_the_same_step_with_fewer_bytes():
-    found = bottleneck.verdict(run(**CUT))
-    fewer = next(one for one in found.advice if "float16" in one.what)
-    # Half of 1.0 G in place of 1.5 G, one way after the other.
-    assert fewer.predicted_step_s == pytest.approx(0.4 + 1.7 * 1.2 / 3)
-    assert bottleneck.verdict(run()).advice == ()
-
-
 def without_parts(**known):
     bare = tuple(Interval(step, 1, None, **known) for step in range(1, 5))
     return dataclasses.replace(run(), intervals=bare)

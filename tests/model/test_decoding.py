@@ -22,8 +22,3 @@ from hvd_nmt.model.decoding import Decoding
 def test_what_cannot_work_is_told_with_its_name(bad):
     with pytest.raises(ConfigError, match="--" + next(iter(bad)).replace("_", "-")):
         Decoding(**bad)
-
-
-def test_what_log_probabilities_are_divided_by():
-    assert [Decoding().penalty(length) for length in (1, 7)] == [1, 2**0.6]
-    assert Decoding(normalization="marian").penalty(7) == 7
