@@ -82,8 +82,7 @@ def main(options: Options) -> None:
         validated = "" if loss is None else f", validation loss {loss:.4f}"
         print(f"  {checkpoint.prefix}  step {checkpoint.step:,}{validated}")
     print(f"written     {averaging.write(options.run, chosen, options.target)}")
-    command = f"python -m hvd_nmt.translate --run {options.target}"
-    print(f"translate   {command} < in.txt > out.txt")
+    print(f"translate   python -m hvd_nmt.translate --run {options.target} < in.txt > out.txt")
 
 
 def _chosen(options: Options) -> "list[Checkpoint]":

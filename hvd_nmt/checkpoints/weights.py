@@ -69,8 +69,7 @@ def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> None:
     prefix = os.fspath(checkpoint.prefix)
     try:
         saved = set(tf.train.load_checkpoint(prefix).get_variable_to_dtype_map())
-        wanted = {key for key, _ in keyed_variables(state)}
-        in_one = (saved ^ wanted) - {names.OBJECT_GRAPH}
+        in_one = (saved ^ {key for key, _ in keyed_variables(state)}) - {names.OBJECT_GRAPH}
         scale = f"{names.OPTIMIZER}/{names.LOSS_SCALE}/"
         if others := [key for key in in_one if not key.startswith(scale)]:
             raise ValueError(f"only one of the two has {min(others)}")

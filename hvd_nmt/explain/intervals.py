@@ -134,10 +134,9 @@ def phases(intervals: Sequence[Interval]) -> list[Sequence[Interval]]:
         if min(differences) >= CHANGE_THAT_COUNTS:
             break
         del cuts[1 + differences.index(min(differences))]
-    bounds = [0, *(blocks[cut - 1].step for cut in cuts[1:])]
     return [
         [interval for interval in intervals if begin < interval.step <= end]
-        for begin, end in itertools.pairwise(bounds)
+        for begin, end in itertools.pairwise([0, *(blocks[cut - 1].step for cut in cuts[1:])])
     ]
 
 

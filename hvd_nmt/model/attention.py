@@ -74,8 +74,7 @@ class CrossAttention(Block):
         self, x_BxTxD: tf.Tensor, keys_values: Cache, bias_Bx1x1xS: tf.Tensor, drop: Drop
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Read the source: [B, T, D], and the attention weights [B, H, T, S] before dropout."""
-        q_BxTxD = linear(x_BxTxD, self.query, self.query_bias)
-        (q_BxHxTxK,) = split_heads(q_BxTxD, 1, self.heads)
+        (q_BxHxTxK,) = split_heads(linear(x_BxTxD, self.query, self.query_bias), 1, self.heads)
         y_BxTxD, weights_BxHxTxS = attend(q_BxHxTxK, *keys_values, bias_Bx1x1xS, drop, self.rate)
         return linear(y_BxTxD, self.output_kernel, self.output_bias), weights_BxHxTxS
 

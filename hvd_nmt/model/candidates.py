@@ -64,8 +64,7 @@ def candidates(
     token_BxA = tf.reshape(token_Nxc, [-1, K * per_row])
     logp_BxA = tf.reshape(logp_BxKxc, [-1, K * per_row])
     if C == K:  # one for each hypothesis
-        own_K = tf.range(K, dtype=tf.int64)
-        return logp_BxA, tf.zeros_like(token_BxA) + own_K, token_BxA
+        return logp_BxA, tf.zeros_like(token_BxA) + tf.range(K, dtype=tf.int64), token_BxA
     logp_BxC, index_BxC = largest(logp_BxA, C)
     return logp_BxC, index_BxC // per_row, tf.gather(token_BxA, index_BxC, batch_dims=1)
 
@@ -129,8 +128,7 @@ def _allowed(logits_NxV: tf.Tensor, rules: Rules, decoding: Decoding) -> tf.Tens
         is_eos_V = tf.range(logits_NxV.shape[1]) == EOS
         logits_NxV = where_else_none(~(early_N[:, None] & is_eos_V), logits_NxV)
     if decoding.no_repeat_ngram:
-        length = tf.shape(rules.ids_BxKxT)[2]
-        ids_NxT = tf.reshape(rules.ids_BxKxT, [-1, length])
+        ids_NxT = tf.reshape(rules.ids_BxKxT, [-1, tf.shape(rules.ids_BxKxT)[2]])
         logits_NxV = _without_repeats(logits_NxV, ids_NxT, rules.position, decoding.no_repeat_ngram)
     return logits_NxV
 

@@ -59,8 +59,7 @@ def cross_entropy(
         bias_V: float32, added to the logits of the vocabulary; None: nothing.
     """
     if bias_V is not None:  # one more column of the matrix, of which every state holds 1
-        ones_Nx1 = tf.ones_like(states_NxD[:, :1])
-        states_NxD = tf.concat([states_NxD, ones_Nx1], 1)
+        states_NxD = tf.concat([states_NxD, tf.ones_like(states_NxD[:, :1])], 1)
         embedding_VxD = tf.concat([embedding_VxD, bias_V[:, None]], 1)
     entropy = smoothing_entropy(label_smoothing, embedding_VxD.shape[0])
 

@@ -27,8 +27,7 @@ class Tokenizers(NamedTuple):
     def of(cls, source_spm_path: Path, spm_path: Path) -> "Tokenizers":
         """Of two models, or twice the same of one; raises what `Tokenizer` raises."""
         target = Tokenizer(spm_path)
-        same = source_spm_path == spm_path
-        return cls(target if same else Tokenizer(source_spm_path), target)
+        return cls(target if source_spm_path == spm_path else Tokenizer(source_spm_path), target)
 
 
 class Tokenizer:

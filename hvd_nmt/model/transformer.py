@@ -312,8 +312,7 @@ class OpenSeq2SeqTransformer(Transformer):
 
     def encode(self, source_BxS: tf.Tensor, drop: Drop = no_dropout) -> Memory:
         """Read bos and the source."""
-        with_bos_BxS = tf.pad(source_BxS, [[0, 0], [1, 0]], constant_values=BOS)
-        return super().encode(with_bos_BxS, drop)
+        return super().encode(tf.pad(source_BxS, [[0, 0], [1, 0]], constant_values=BOS), drop)
 
     def decode_with_attention(
         self, target_BxT: tf.Tensor, memory: Memory, drop: Drop = no_dropout

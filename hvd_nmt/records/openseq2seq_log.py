@@ -57,7 +57,10 @@ def read_log(log: Path) -> Run:
             f"{log} is not a log of an OpenSeq2Seq training (no line `*** Global step N: ...`): "
             "give such a log, or a run directory of hvd_nmt."
         )
-    ranked = [_by_rank(line) for line in text.splitlines()]
+    ranked = [
+        (int(tag[1]), line[tag.end() :]) if (tag := _TAG.match(line)) else (0, line)
+        for line in text.splitlines()
+    ]
     lines = [line for rank, line in ranked if rank == 0]
     raw = _config(lines)
     intervals, evaluations, is_finished = _steps(lines, raw)
@@ -81,11 +84,6 @@ def read_log(log: Path) -> Run:
     )  # fmt: skip
 
 
-def _by_rank(line: str) -> tuple[int, str]:
-    tag = _TAG.match(line)
-    return (int(tag[1]), line[tag.end() :]) if tag else (0, line)
-
-
 def _config(lines: Sequence[str]) -> dict[str, Any]:
     """A dictionary as pprint printed it, by its columns: values may be cut, braces missing."""
     found: dict[str, Any] = {}
@@ -98,8 +96,7 @@ def _config(lines: Sequence[str]) -> dict[str, Any]:
             while open_dicts[-1][0] > entry.start():
                 open_dicts.pop()
             if entry[2] == "{":
-                inside = open_dicts[-1][1].setdefault(entry[1], {})
-                open_dicts.append((entry.end(), inside))
+                open_dicts.append((entry.end(), open_dicts[-1][1].setdefault(entry[1], {})))
                 continue
             open_dicts[-1][1][entry[1]] = _value(entry[2])
             del open_dicts[max(1, len(open_dicts) - len(entry[3])) :]

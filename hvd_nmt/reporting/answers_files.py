@@ -88,8 +88,7 @@ def _corpora(run: Run) -> Table:
 
     head = ("corpus", "languages", "tags", "date", "weight in the data", "pairs",
             "share of the sentences", "times seen", "validation loss", "BLEU")  # fmt: skip
-    rows = tuple(map(row, run.manifest["corpora"]))
-    return Table("The corpora, over the whole run", head, rows)
+    return Table("The corpora, over the whole run", head, [*map(row, run.manifest["corpora"])])
 
 
 def checkpoint_files(summary: RunSummary) -> Answer:

@@ -95,8 +95,7 @@ def _details(phase: Phase, verdict: Verdict) -> Iterable[str]:
     steps, lag = _span(phase), phase.lag
     if len(verdict.phases) > 1:
         rest = "" if phase.kind == COMPUTE else f", computing {_computing(phase)}"
-        step_s = step_duration(phase.step.step_s or 0.0)
-        yield f"{_in_steps(phase)}{rest}; a step took {step_s}."
+        yield f"{_in_steps(phase)}{rest}; a step took {step_duration(phase.step.step_s or 0.0)}."
     if phase.kind == bottleneck.STRAGGLER:
         yield (
             f"In {steps} {lag.who} computes {step_duration(lag.compute_s)} in each step. "

@@ -192,8 +192,7 @@ def against_traffic(summary: RunSummary) -> str:
     label = f"an interval (n = {len(pairs)}{f', r = {r.value:.2f}' if r else ''})"
     curve = Curve(pairs[:: 1 + len(pairs) // MOST_POINTS], label, "C0o")
     across = "sent by the busiest host, MB/s (mean of an interval)"
-    panels = {"seconds per step": [curve]}
-    return draw("A point is an interval.", panels, across, from_zero=False)
+    return draw("A point is an interval.", {"seconds per step": [curve]}, across, from_zero=False)
 
 
 FIGURES = {

@@ -104,8 +104,7 @@ class RunSummary:
         """The newest checkpoint, taken apart; else a sentence that says why there is none."""
         path = self.record.path
         # Beside a log; OpenSeq2Seq's folder of checkpoints has any name, often this one.
-        folders = [path] if path.is_dir() else [path.parent, path.parent / "checkpoint"]
-        for folder in folders:
+        for folder in [path] if path.is_dir() else [path.parent, path.parent / "checkpoint"]:
             try:
                 if prefixes := contents.prefixes(folder):
                     return contents.read(prefixes[-1])

@@ -159,8 +159,7 @@ class EventWriter:
 
     def restart(self, step: int) -> None:
         """Tells readers to drop everything from a step on; see `EventStore`."""
-        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self.add(step=step, session_log=start)
+        self.add(step=step, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
 
     def add(self, **fields: Any) -> None:
         """Writes an event of TensorBoard by its fields; its time is now unless they say so."""
