@@ -9,7 +9,7 @@ import pytest
 
 import hvd_nmt
 import toy
-from hvd_nmt import export, translate
+from hvd_nmt import export
 from hvd_nmt.checkpoints import contents, weights
 from hvd_nmt.checkpoints.find import newest_first
 from hvd_nmt.checkpoints.run_files import vocabularies
@@ -84,13 +84,6 @@ def test_a_run_directory_without_its_own_or_with_one_too_many(run, toy_run, tmp_
     shutil.copyfile(joint / "spm.model", joint / "spm.source.model")
     with pytest.raises(RunError, match=r"spm\.source\.model is not the vocabulary .*: remove it"):
         weights.load_model(joint)
-
-
-def translated(run, lines, folder, *options):
-    (folder / "source").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    words = ["--run", run, "--checkpoint", "latest", "--input", folder / "source"]
-    assert translate.main([*map(str, words), "--output", str(folder / "out"), *options]) == 0
-    return (folder / "out").read_text(encoding="utf-8").splitlines()
 
 
 def test_scores_are_of_the_pieces_of_the_target(run, model, data):

@@ -26,12 +26,7 @@ from hvd_nmt.training.step import TrainingModel
 NAN_STEP = 6
 FAULTS = {}
 OPTIONS = (
-    "--model.encoder-layers", "1", "--model.decoder-layers", "1", "--model.width", "16",
-    "--model.heads", "2", "--model.feed-forward-width", "32", "--model.max-length", "32",
-    "--training.tokens-per-step", "128", "--training.warmup-steps", "20",
-    "--training.precision", "float32", "--training.log-every", "1", "--telemetry.interval-s", "0",
-    "--data.corpus", "files", "--training.max-steps", "8", "--checkpoints.every-steps", "3",
-    "--evaluation.sentences", "2",
+    "--telemetry.interval-s", "0", "--checkpoints.every-steps", "3", "--evaluation.sentences", "2",
 )  # fmt: skip
 
 
@@ -42,7 +37,7 @@ def main(out, data, names):
     with open(out / f"{rank.index}.jsonl", "w", encoding="utf-8") as file:
         for name in names:
             printed = io.StringIO(), io.StringIO()
-            options = [*OPTIONS, "--data.directory", str(data), "--run-dir", str(out / name)]
+            options = [*toy.train_options(data, out / name, 8, *OPTIONS)]
             with FAULTS[name](rank, options), toy.printing_to(*printed):
                 code = train.main(options)
             answer = {"fault": name, "code": code, "out": printed[0].getvalue()}
