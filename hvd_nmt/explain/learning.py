@@ -86,7 +86,10 @@ def fully_trained(run: Run) -> FullyTrained:
     if len(points) < FEWEST_EVALUATIONS - 1:
         return FullyTrained(CANNOT_TELL, measure, points, rate_share)
     done = max(run.steps_done, points[-1][0])
-    sign, pace_s = 1 if measure == "BLEU" else -1, _seconds_per_step(run)
+    training_s, sign = machines.training_s(run), 1 if measure == "BLEU" else -1
+    steps_timed = sum(each.steps for each in run.intervals if each.step_s is not None)
+    evaluations_s = sum(each.seconds or 0.0 for each in run.evaluations)
+    pace_s = None if training_s is None else (training_s + evaluations_s) / steps_timed
     curve = _fit(points, *_BOUNDS.get(measure, (0.0, math.inf)))
     gains = tuple(
         Gain(more, pace_s and pace_s * more, _estimate(sign * (curve(done + more) - curve(done))))
@@ -177,14 +180,6 @@ def _fit(points: Points, least: float, most: float) -> Callable[[float], np.ndar
 def _estimate(draws: np.ndarray) -> Estimate:
     low, middle, high = np.quantile(draws, (0.05, 0.5, 0.95))
     return Estimate(float(middle), float(low), float(high))
-
-
-def _seconds_per_step(run: Run) -> float | None:
-    """Mean over the run of the time of a step, with its share of the evaluations."""
-    training_s = machines.training_s(run)
-    steps = sum(each.steps for each in run.intervals if each.step_s is not None)
-    evaluations_s = sum(each.seconds or 0.0 for each in run.evaluations)
-    return None if training_s is None else (training_s + evaluations_s) / steps
 
 
 @dataclass(frozen=True)

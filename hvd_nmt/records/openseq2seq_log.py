@@ -98,16 +98,13 @@ def _config(lines: Sequence[str]) -> dict[str, Any]:
             if entry[2] == "{":
                 open_dicts.append((entry.end(), open_dicts[-1][1].setdefault(entry[1], {})))
                 continue
-            open_dicts[-1][1][entry[1]] = _value(entry[2])
+            try:
+                value = ast.literal_eval(entry[2])
+            except (ValueError, SyntaxError):  # a class, a function, or cut
+                value = entry[2].strip(" '")
+            open_dicts[-1][1][entry[1]] = value
             del open_dicts[max(1, len(open_dicts) - len(entry[3])) :]
     return found
-
-
-def _value(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):  # a class, a function, or cut
-        return text.strip(" '")
 
 
 def _steps(
