@@ -114,8 +114,8 @@ def _compare(lines: list[str], options: Options) -> None:
             f"  python -m hvd_nmt.evaluate --run {options.run} --checkpoint {options.checkpoint}"
         )
         print(
-            f"{options.quantization} rounds the weights. With int8, 87 to 99 of 100 lines were "
-            f"equal in our runs.\nOnly BLEU shows what that costs. Compare:\n{scored}\n"
+            f"{options.quantization} rounds the weights, so some lines differ. Only BLEU shows "
+            f"what that costs. Compare:\n{scored}\n"
             f"{scored} --backend ctranslate2 --precision {options.quantization}"
         )
 

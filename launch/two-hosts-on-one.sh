@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Two hosts, v100a and v100b, on one Linux machine: real host names, real ssh, a real link to measure.
 #
-#   launch/two-hosts-on-one.sh up                 make the hosts (again: nothing happens)
+#   launch/two-hosts-on-one.sh up                 make the hosts (again: show them)
 #   launch/two-hosts-on-one.sh run COMMAND...     run a command on v100a, in this directory, e.g.
 #       run python -m hvd_nmt.launch -H v100a:2,v100b:2 train
 #   launch/two-hosts-on-one.sh limit 200mbit      make the link slow, each way
@@ -39,7 +39,11 @@ die() {
 
 up() {
     check_tools
-    ! is_up || return 0
+    if is_up; then
+        printf 'Already up; nothing changed. A link with a rate is limited: unlimit frees it, down ends both hosts.\n'
+        status
+        return
+    fi
     clean
     mkdir -m 700 "$state"
     make_network
@@ -65,6 +69,7 @@ limit() {
     for host in "${hosts[@]}"; do
         ip netns exec "$host" tc qdisc replace dev eth0 root tbf rate "$1" burst 64kb latency 400ms
     done
+    status
 }
 
 unlimit() {
@@ -73,11 +78,13 @@ unlimit() {
     for host in "${hosts[@]}"; do
         ip netns exec "$host" tc qdisc del dev eth0 root 2>/dev/null || true
     done
+    status
 }
 
 cut() {
     need_up
     ip -n v100b link set eth0 down
+    echo "The link is cut; heal restores it."
 }
 
 heal() {
@@ -88,6 +95,7 @@ heal() {
         ip -n "$host" neigh flush dev eth0 # they remember each other as unreachable
     done
     wait_for_sshd
+    status
 }
 
 status() {
@@ -95,15 +103,16 @@ status() {
     local host
     for host in "${hosts[@]}"; do
         # shellcheck disable=SC2016
-        ip netns exec "$host" bash -c 'cd /sys/class/net/eth0 && printf "%s  link %s  sent %d MB  received %d MB  processes %d  %s\n" \
-            "$1" "$(<operstate)" "$(($(<statistics/tx_bytes) / 1000000))" "$(($(<statistics/rx_bytes) / 1000000))" \
-            "$2" "$(tc qdisc show dev eth0 | sed -n "s/.*\(rate [^ ]*\).*/\1/p")"' _ "$host" "$(ip netns pids "$host" | wc -l)"
+        ip netns exec "$host" bash -c 'cd /sys/class/net/eth0 && printf "%s  link %s%s  sent %d MB  received %d MB  processes %d\n" \
+            "$1" "$( (($(cat carrier 2>/dev/null))) && echo up || echo down)" "$(tc qdisc show dev eth0 | sed -n "s/.*rate \([^ ]*\).*/, at most \1/p")" \
+            "$(($(<statistics/tx_bytes) / 1000000))" "$(($(<statistics/rx_bytes) / 1000000))" "$2"' _ "$host" "$(ip netns pids "$host" | wc -l)"
     done
 }
 
 down() {
     check_tools
     clean
+    echo "Down: both hosts and all that ran on them are gone."
 }
 
 check_tools() {

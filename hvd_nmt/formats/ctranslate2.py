@@ -262,7 +262,9 @@ def _write(run: Path, prefix: Path, out: Path, quantization: Quantization) -> No
     spec = specification(model, tokenizers.source.pieces, pieces, quantization)
     # Some imported models have bos after the zero vector that their decoder starts from.
     start = [pieces[BOS]] * model.extra_positions
-    begun = f", target_prefix=[{start}] * len(pieces)" if start else ""
+    begun, rest = "", ""
+    if start:
+        begun, rest = f", target_prefix=[{start}] * len(pieces)", f"[{len(start)}:]"
     made_with = f"checkpoint {prefix.name} (step {step:,}), weights {quantization}"
     source, target = (f'model_file="{out.name}/{path.name}"' for path in vocabularies(run))
     readme = f"""\
@@ -279,7 +281,7 @@ pieces = source.encode(["A man sees a dog."], out_type=str)
 results = translator.translate_batch(
     pieces{begun}, beam_size=4, max_decoding_length={model.max_length}
 )
-print(target.decode([result.hypotheses[0][{len(start)}:] for result in results]))
+print(target.decode([result.hypotheses[0]{rest} for result in results]))
 
 It reads and writes up to {model.max_length} subword tokens. Give it one sentence per entry, with
 control characters such as TAB replaced by spaces, and keep empty lines empty yourself.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import compress, count
+from itertools import compress, count, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,6 @@ from hvd_nmt.data.corpus import Part, Side
 from hvd_nmt.data.text import Block, count_lines, decoded, plain, read_lines
 from hvd_nmt.preparation import cleaning, workers
 from hvd_nmt.preparation.corpora import CorpusFiles, Paths, joined
-from hvd_nmt.preparation.subwords import spread
 
 NOT_UTF8 = "not UTF-8"
 HELD_OUT = "held out for dev"
@@ -141,11 +140,10 @@ def look_swapped(train: PartState, other: PartState, corpus: int) -> bool:
     """Whether each side of a corpus' dev or test has more runs of letters of train's other side."""
     runs = []
     for part in (train, other):
-        chosen = part.corpora == corpus
-        chosen[chosen] = spread(int(chosen.sum()), 2_000)
         for path in part.text:
             with open(path, "rb") as lines:
-                some = [line.decode() for line in compress(lines, chosen)]
+                of_corpus = compress(lines, part.corpora == corpus)
+                some = [line.decode() for line in islice(of_corpus, 2_000)]
             runs.append({line[i : i + 3] for line in some for i in range(len(line) - 2)})
     sources, targets, source, target = runs
     as_named = len(source & sources) + len(target & targets)

@@ -54,7 +54,7 @@ def sentence(verdict: Verdict, run: Run) -> str:
         text = f"{what} took {share} of each step"
         if slow.kind == bottleneck.MIXED:
             text += f", and varies around {_LIMIT}, where a limit begins"
-        elif slow.kind == COMPUTE and round(slow.share, 3):
+        elif slow.kind == COMPUTE and round(slow.share, 3) and not _is_alone(run):
             text += f"; {_wait(slow)} took {percent(slow.share)}"
         text += "."
     if verdict.stalls:
