@@ -38,7 +38,7 @@ def main(options: Options) -> None:
         corpora = find_corpora(options)
         wanted = request(options, corpora)
         if _is_done(options.out, wanted, options.overwrite):
-            print(f"{options.out} is already prepared with these settings.")
+            print(f"{options.out} is there with these settings: nothing to prepare.")
             return
         with replacing(options.out) as result:
             stages.make(options, corpora, wanted, result)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Two hosts, v100a and v100b, on one Linux machine: real host names, real ssh, a real link to measure.
 #
-#   launch/two-hosts-on-one.sh up                 make the hosts (again: show them)
+#   launch/two-hosts-on-one.sh up                 make the hosts (again: says so, and the limit of the link)
 #   launch/two-hosts-on-one.sh run COMMAND...     run a command on v100a, in this directory, e.g.
 #       run python -m hvd_nmt.launch -H v100a:2,v100b:2 train
 #   launch/two-hosts-on-one.sh limit 200mbit      make the link slow, each way
@@ -40,8 +40,13 @@ die() {
 up() {
     check_tools
     if is_up; then
-        printf 'Already up; nothing changed. A link with a rate is limited: unlimit frees it, down ends both hosts.\n'
-        status
+        local limited
+        limited=$(rate v100a)
+        if [[ $limited ]]; then
+            printf 'Already up; link limited to %s. unlimit makes it fast again, down removes the hosts.\n' "$limited"
+        else
+            printf 'Already up; link not limited. down removes the hosts.\n'
+        fi
         return
     fi
     clean
@@ -69,7 +74,7 @@ limit() {
     for host in "${hosts[@]}"; do
         ip netns exec "$host" tc qdisc replace dev eth0 root tbf rate "$1" burst 64kb latency 400ms
     done
-    status
+    printf 'Link limited to %s each way. unlimit makes it fast again.\n' "$1"
 }
 
 unlimit() {
@@ -78,13 +83,13 @@ unlimit() {
     for host in "${hosts[@]}"; do
         ip netns exec "$host" tc qdisc del dev eth0 root 2>/dev/null || true
     done
-    status
+    printf 'Link not limited.\n'
 }
 
 cut() {
     need_up
     ip -n v100b link set eth0 down
-    echo "The link is cut; heal restores it."
+    printf 'Link cut. heal plugs it in again.\n'
 }
 
 heal() {
@@ -95,24 +100,33 @@ heal() {
         ip -n "$host" neigh flush dev eth0 # they remember each other as unreachable
     done
     wait_for_sshd
-    status
+    printf 'Link healed: v100a and v100b reach each other.\n'
 }
 
 status() {
     is_up || { echo "down"; return; }
     local host
     for host in "${hosts[@]}"; do
+        # `operstate` is a second late, and `carrier` cannot be read where the link is cut.
         # shellcheck disable=SC2016
-        ip netns exec "$host" bash -c 'cd /sys/class/net/eth0 && printf "%s  link %s%s  sent %d MB  received %d MB  processes %d\n" \
-            "$1" "$( (($(cat carrier 2>/dev/null))) && echo up || echo down)" "$(tc qdisc show dev eth0 | sed -n "s/.*rate \([^ ]*\).*/, at most \1/p")" \
-            "$(($(<statistics/tx_bytes) / 1000000))" "$(($(<statistics/rx_bytes) / 1000000))" "$2"' _ "$host" "$(ip netns pids "$host" | wc -l)"
+        ip netns exec "$host" bash -c 'cd /sys/class/net/eth0 && [[ $(cat carrier 2>/dev/null) == 1 ]] && link=up || link=cut
+            printf "%s  link %s, %s  sent %d MB  received %d MB  processes %d\n" "$1" "$link" "$3" \
+            "$(($(<statistics/tx_bytes) / 1000000))" "$(($(<statistics/rx_bytes) / 1000000))" "$2"' \
+            _ "$host" "$(ip netns pids "$host" | wc -l)" "$(limited=$(rate "$host") && echo "${limited:-no limit}")"
     done
+}
+
+# rate HOST: what its link is limited to, such as 200mbit; nothing where it is not.
+rate() {
+    ip netns exec "$1" tc qdisc show dev eth0 | sed -n 's/.* rate \([^ ]*\).*/\L\1/p'
 }
 
 down() {
     check_tools
+    local did='Down: both hosts and all that ran on them are removed.'
+    [[ -e $state ]] || did='Down: the hosts were not up.'
     clean
-    echo "Down: both hosts and all that ran on them are gone."
+    printf '%s\n' "$did"
 }
 
 check_tools() {

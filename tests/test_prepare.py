@@ -126,7 +126,7 @@ def test_the_same_command_again_is_done_and_other_work_is_refused(toy, capsys):
     assert toy.run() == 0
     before = (toy.out / "manifest.json").stat().st_ino
     assert toy.run() == 0
-    assert "already prepared" in capsys.readouterr().out
+    assert "nothing to prepare" in capsys.readouterr().out
     assert (toy.out / "manifest.json").stat().st_ino == before
     assert toy.run(max_length=23) == 3
     assert "prepared with other settings or from other text" in capsys.readouterr().err
@@ -208,7 +208,7 @@ def test_sentencepieces_options(toy, capsys):
     }  # fmt: skip
     argv = [*toy.argv(**changes), "--user-defined-symbols", "<ph>", "a,b"]
     assert [prepare.main(argv), prepare.main(argv)] == [0, 0]
-    assert "already prepared" in capsys.readouterr().out
+    assert "nothing to prepare" in capsys.readouterr().out
     data = corpus.load(toy.out, verify=True)
     lines = (toy.out / "spm.vocab").read_text(encoding="utf-8").splitlines()
     names = [line.partition("\t")[0] for line in lines]
@@ -419,7 +419,7 @@ def test_a_dataset_by_its_name(tmp_path, capsys, monkeypatch):
         argv = ["--dataset", "wmt16-en-de", "--mirror", server.url, "--vocabulary-size", "120",
                 "--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "out")]  # fmt: skip
         assert [prepare.main(argv), prepare.main(argv)] == [0, 0]
-    assert "already prepared" in capsys.readouterr().out
+    assert "nothing to prepare" in capsys.readouterr().out
     data = corpus.load(tmp_path / "out", verify=True)
     part = data.manifest.parts["train"]
     assert part.removed == {"a side is empty": 1, "too many words": 1, "word ratio": 1}

@@ -115,7 +115,7 @@ def test_prepare_writes_them_beside_the_text(tmp_path, capsys, monkeypatch):
     more = ["--bpe-dropout", "0.2", "--noise.upper-case", "0.1", "--copies", "3"]
     assert prepare.main([*argv, str(tmp_path / "out"), *more]) == 0
     assert prepare.main([*argv, str(tmp_path / "out"), *more]) == 0
-    assert "already prepared" in capsys.readouterr().out
+    assert "nothing to prepare" in capsys.readouterr().out
     plain, data = (corpus.load(tmp_path / name, verify=True) for name in ("plain", "out"))
     assert len(data.copies) == 3 * len(data.train)
     assert (data.epochs, plain.epochs, plain.copies) == (data.copies, plain.train, None)

@@ -106,7 +106,7 @@ def test_a_directory_of_several_corpora(files, capsys):
     said = capsys.readouterr().out
     assert "corpus crawled: en-de, 120 training pairs, each once an epoch, <2de>, <web>" in said
     assert prepared(files) == 0
-    assert "already prepared" in capsys.readouterr().out
+    assert "nothing to prepare" in capsys.readouterr().out
     assert prepared(files, YAML.replace("weight: 2", "weight: 3")) == 3
     assert "other settings" in capsys.readouterr().err
     # A vocabulary that is given must have the tags.
