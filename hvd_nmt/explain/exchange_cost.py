@@ -73,8 +73,7 @@ def link_sentence(step: "Step", sync_every: int = TrainingConfig.sync_every) -> 
     steps = [f"{name_of(way)} {step_duration(plain.under(way).total_s)}" for way in ways]
     return (
         f"sums of float32 gradients take {step_duration(plain.transfer_s)}, the computing of a "
-        f"step {step_duration(step.compute_s)}; a step with training.exchange {', '.join(steps)}; "
-        f"{ISLANDS_PRICE}"
+        f"step {step_duration(step.compute_s)}; a step with training.exchange {', '.join(steps)}"
     )
 
 

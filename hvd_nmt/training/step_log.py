@@ -7,7 +7,7 @@ from typing import Any
 from hvd_nmt.common.progress import say
 from hvd_nmt.common.units import duration, percent
 from hvd_nmt.config.schedule import Schedule
-from hvd_nmt.explain.exchange_cost import Step, link_sentence
+from hvd_nmt.explain.exchange_cost import ISLANDS_PRICE, Step, link_sentence
 from hvd_nmt.telemetry.events import CORPUS_TAG, EventStore
 from hvd_nmt.telemetry.steps import StepTime
 from hvd_nmt.training.callbacks import StepCallback
@@ -61,7 +61,8 @@ class StepLog(StepCallback):
             plain = Step(
                 compute_s, compute_s, plan.all_reduce_s, plan.latency_s, plan.ranks_by_host
             )
-            say(f"link        {link_sentence(plain, self._training.sync_every)}")
+            said = link_sentence(plain, self._training.sync_every)
+            say(f"link        {said}; {ISLANDS_PRICE}")
 
     def _sum(self, name: str) -> float:
         return sum(logs[name] for logs in self._logs)
