@@ -54,7 +54,8 @@ def test_hosts_are_measured_and_told_what_to_expect(capsys, cluster):
     _, measured = cluster
     assert doctor.main(["-H", "v100a:2,v100b:2"]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"^WARN +all-reduce +43.1 MB/s where eth9 allows 1,250", said, re.MULTILINE)
+    found = "43.1 MB/s (344 Mbit/s) where eth9 allows 10,000 Mbit/s"
+    assert re.search(rf"^WARN +all-reduce +{re.escape(found)}", said, re.MULTILINE)
     assert "\nstep        0.500 s, of which a rank computes 0.300 s; 8,192 source and" in said
     assert "\nverdict     network-bound" in said
     assert [answer.host for answer in measured[0].answers] == [Host("v100a", 2), Host("v100b", 2)]
