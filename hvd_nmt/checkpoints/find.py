@@ -131,7 +131,7 @@ def find(run_dir: Path, which: str) -> Path:
     for prefix in (Path(name), run_dir / name, run_dir / BEST_DIR / name):
         if names.file(prefix, ".index").exists():
             return prefix
-    raise RunError(f"No checkpoint {which}: give best, latest, or the path of an .index file.")
+    raise RunError(f"No checkpoint {which}: give best, latest, or a prefix, as in model.ckpt-600.")
 
 
 def _put_aside(prefix: Path) -> None:

@@ -92,7 +92,7 @@ def table(report: Mapping[str, Any]) -> Iterator[str]:
         for rule, count in part["removed"].items():
             yield f"{'':6} {count:>12,}  {_percent(count, pairs_read):>8}  removed: {rule}"
     over = f"over {report['max_length']} tokens"
-    for what, of in ((over, report["over_max_length"]), ("repeated", report["duplicates"])):
+    for what, of in ((over, report["over_max_length"]), ("kept repeats", report["duplicates"])):
         yield (
             f"train  {what}: {of['pairs']:,} pairs ({_percent(of['pairs'], of['of'])}), "
             f"{of['source']:,} sources, {of['target']:,} targets"

@@ -106,8 +106,9 @@ def _details(phase: Phase, verdict: Verdict) -> Iterable[str]:
         yield f"In {steps} a step waits for input {hosts}."
     if phase.kind == PROCESSORS:
         yield (
-            f"In {steps} the processors were {phase.busy_percent:.0f} % busy, and the link was "
-            "open: the processors are the limit, also of the exchange."
+            f"In {steps} the processors were {phase.busy_percent:.0f} % busy, and the card reports "
+            "a far faster link. Run fewer ranks on each host, or end other programs there. If "
+            "something slows the link behind the card, it is a limit, too; iperf3 shows it."
         )
 
 
@@ -118,6 +119,8 @@ def network_bound(summary: RunSummary) -> Answer:
         return _unmeasured_network(summary)
     kinds = {phase.kind for phase in verdict.phases}
     short = "Yes." if verdict.kind == NETWORK else _ALONE if _is_alone(run) else "No."
+    if verdict.kind == PROCESSORS:
+        short = "Probably not."
     if NETWORK in kinds and len(kinds) > 1:
         short = "Partly."
         if len(verdict.phases) > _MOST_PHASES and slow.kind != NETWORK:

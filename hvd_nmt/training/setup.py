@@ -254,11 +254,14 @@ class Plan:
             f"run         steps {self.start_step:,} to {training.max_steps:,} "
             f"({plan.epochs_after(training.max_steps):.1f} epochs)",
             f"rate        {self._rate()}",
-            f"all-reduce  {data_size(self.gradient_bytes)} of gradients, "
-            f"{data_size(ring_bytes(self.gradient_bytes, ranks))} sent by each rank a step; "
-            f"just measured: {step_duration(self.all_reduce_s)}",
-            *self._exchange(),
         ]
+        if ranks > 1:
+            sent = data_size(ring_bytes(self.gradient_bytes, ranks))
+            lines.append(
+                f"all-reduce  {data_size(self.gradient_bytes)} of gradients, {sent} sent by each "
+                f"rank a step; just measured: {step_duration(self.all_reduce_s)}"
+            )
+        lines += self._exchange()
         if training.max_steps <= training.warmup_steps:
             lines.append(
                 "warning     The whole run is warm-up: raise --training.max-steps above "
