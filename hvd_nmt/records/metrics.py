@@ -113,11 +113,16 @@ def startup_s(lines: Iterable[Line]) -> float | None:
     return sum(times) if times else None
 
 
-def pauses(lines: Iterable[Line]) -> tuple[tuple[float, float], ...]:
-    """Of each start but the newest: time of its last record, seconds to rank 0's next process."""
+def steps_after(step: int, lines: Iterable[Line]) -> int:
+    """How many steps after `step` were logged."""
+    return max([0, *(line["step"] - step for line in of_kind(lines, "train"))])
+
+
+def pauses(lines: Iterable[Line]) -> tuple[tuple[float, float, int], ...]:
+    """Of each start but the newest, as `Run.pauses` explains."""
     begun = [line for line in of_kind(lines, "start") if "trained_s" in line]
     ends_s = [a["time_s"] + b["trained_s"] - a["trained_s"] for a, b in itertools.pairwise(begun)]
     return tuple(
-        (end_s, max(0.0, line["process_started_s"] - end_s))
+        (end_s, max(0.0, line["process_started_s"] - end_s), line.get("lost_steps", 0))
         for end_s, line in zip(ends_s, begun[1:], strict=True)
     )

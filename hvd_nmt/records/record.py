@@ -184,9 +184,9 @@ class Run:
     """unix time of the start of rank 0's process, or else of the first record"""
     startup_s: float | None = None
     """seconds from the start of rank 0's process to its first record, all starts together"""
-    pauses: tuple[tuple[float, float], ...] = ()
-    """of each start but the newest: unix time of its last record, and seconds to the next process
-    of rank 0"""
+    pauses: tuple[tuple[float, float, int], ...] = ()
+    """of each start but the newest: unix time of its last record, seconds to the next process of
+    rank 0, steps that the next start did again"""
     ended_s: float | None = None
     """unix time of the last record"""
     config: dict[str, Any] = field(default_factory=dict)

@@ -155,7 +155,7 @@ def network_bound(summary: RunSummary) -> Answer:
     if not rows and kinds == {COMPUTE}:
         evidence.append(
             "Only faster computing shortens these steps: a faster device, a smaller model, or 16 "
-            "bits (training.precision)."
+            "bits instead of float32 (training.precision)."
         )
     where = f" ({_span(slow)})" * (len(verdict.phases) > 1)
     title = (

@@ -69,13 +69,14 @@ def how_long(summary: RunSummary) -> Answer:
 
 def _pauses(run: Run) -> Iterable[str]:
     """Of each start but the newest, when it ended, and where the next continued."""
-    for start, (ended_s, pause_s) in enumerate(run.pauses, start=1):
+    for start, (ended_s, pause_s, lost) in enumerate(run.pauses, start=1):
         of_next = [interval for interval in run.intervals if interval.start == start]
         if of_next:
             done = of_next[0].step - of_next[0].steps
             yield (
                 f"Start {start} ended at {_clock(ended_s)}; after {duration(pause_s)} start "
-                f"{start + 1} continued from step {done:,}."
+                f"{start + 1} continued from step {done:,}"
+                + (f", and did {count(lost, 'step')} again." if lost else ".")
             )
 
 
@@ -85,7 +86,7 @@ def _clock(time_s: float) -> str:
 
 def _where_it_went(run: Run, wall_s: float, training_s: float) -> Table:
     times = [e.seconds for e in run.evaluations if e.seconds is not None]
-    pauses_s = sum(seconds for _, seconds in run.pauses)
+    pauses_s = sum(seconds for _, seconds, _ in run.pauses)
     rest_s = wall_s - training_s - sum(times) - (run.startup_s or 0.0) - pauses_s
     startup = "unknown" if run.startup_s is None else duration(run.startup_s)
     steps = [("logged steps, evaluations included", duration(training_s))]

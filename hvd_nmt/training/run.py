@@ -153,8 +153,11 @@ def _fit(
     config, rank = run_setup.config, run_setup.rank
     writes = rank.index in writers
     with horovod.raise_on_all_ranks():
-        trained_s = metrics.trained_s(read_metrics(config.run_dir)) if writes else 0.0
-        store = _opened_store(plan, trained_s, tracker) if writes else None
+        before = read_metrics(config.run_dir) if writes else []
+        trained_s, lost = metrics.trained_s(before), metrics.steps_after(start, before)
+        store = _opened_store(plan, trained_s, lost, tracker) if writes else None
+        if lost and rank.is_first:
+            say(f"again       steps {start + 1:,} to {start + lost:,}, which no checkpoint held")
         saver = _saver(run_setup, state) if writes else None
     telemetry = callbacks.telemetry(config.run_dir, config.telemetry.interval_s, rank)
     evaluator = Evaluator(model.eval_model, run_setup.data, config, rank, writes)
@@ -189,8 +192,8 @@ def _fit(
             store.close()
 
 
-def _opened_store(plan: Plan, trained_s: float, tracker: Tracker) -> EventStore:
-    """The run's records, with all that is known before the first step of this start."""
+def _opened_store(plan: Plan, trained_s: float, lost: int, tracker: Tracker) -> EventStore:
+    """The run's records, with all that is known before the first step; `lost`: to be done again."""
     run_setup = plan.setup
     store = EventStore(run_setup.config.run_dir, plan.start_step, tracker.log)
     start = {
@@ -203,6 +206,7 @@ def _opened_store(plan: Plan, trained_s: float, tracker: Tracker) -> EventStore:
         "all_reduce_s": plan.all_reduce_s,
         "process_started_s": process_started_s(),
         "trained_s": trained_s,
+        "lost_steps": lost,
     }
     if START_ID in os.environ:
         start["start_id"] = os.environ[START_ID]

@@ -262,10 +262,10 @@ class Plan:
                 f"rank a step; just measured: {step_duration(self.all_reduce_s)}"
             )
         lines += self._exchange()
-        if training.max_steps <= training.warmup_steps:
+        if training.max_steps < (needed := training.warmup_steps + training.cooldown_steps):
             lines.append(
-                "warning     The whole run is warm-up: raise --training.max-steps above "
-                f"{training.warmup_steps:,}, or lower --training.warmup-steps."
+                "warning     Warm-up and cool-down exceed the run: raise --training.max-steps to "
+                f"{needed:,}, or lower --training.warmup-steps and --training.cooldown-steps."
             )
         if training.ema_decay:
             lines.append(f"average     of the weights is evaluated: decay {training.ema_decay:g}")

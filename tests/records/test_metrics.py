@@ -36,7 +36,9 @@ def test_the_pauses_between_starts_count():
     """From the last record of a start, which the next has counted, to the next process."""
     first, last_s = START | {"trained_s": 0.0}, START["time_s"] + 70
     again = {"time_s": last_s + 45, "process_started_s": last_s + 30, "trained_s": 70.0}
-    assert metrics.pauses([first, TRAIN, START | again]) == ((last_s, pytest.approx(30)),)
+    again["lost_steps"] = metrics.steps_after(2, [first, TRAIN])
+    assert metrics.pauses([first, TRAIN, START | again]) == ((last_s, pytest.approx(30), 3),)
+    assert metrics.steps_after(7, [first, TRAIN]) == metrics.steps_after(7, [first]) == 0
     assert metrics.pauses([first, TRAIN]) == metrics.pauses([START, TRAIN, START]) == ()
 
 
