@@ -69,7 +69,6 @@ def main(config: DoctorConfig) -> int:
 
 
 def _measure(run: PlannedRun, found: Sequence[Check]) -> tuple[Check, Prediction | None]:
-    """Time what a step consists of and say what it means."""
     failed = next((check for check in found if check.status == FAIL), None)
     if failed is not None:
         where = f" of {failed.host}" if failed.host else ""

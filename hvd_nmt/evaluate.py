@@ -96,7 +96,7 @@ def main(options: Options) -> None:
             by_corpus[name] = scoring.compare(_lines(systems, lines), _lines(references, lines))
     if options.json:
         facts["hypotheses"] = [text.name for text in hypotheses]
-        if by_corpus:
+        if len(by_corpus) > 1:
             facts["corpora"] = {name: scoring.as_json(of) for name, of in by_corpus.items()}
         print(json.dumps(facts | scoring.as_json(comparison), indent=2, ensure_ascii=False))
     else:
@@ -108,12 +108,12 @@ def main(options: Options) -> None:
             own, beam = run_files.load_config(options.run).evaluation, settings.decoding.beam_size
             print(
                 f"\nTranslated {source.name} with beam {beam}. Evaluations in training: "
-                f"{own.sentences or 'all'} dev sentences, beam {own.beam_size}."
+                f"{f'at most {own.sentences:,}' if own.sentences else 'all'} dev sentences, "
+                f"beam {own.beam_size}."
             )
 
 
 def _lines(of: Sequence[Text], lines: range) -> list[Text]:
-    """Some lines of texts, one after the other."""
     return [Text(text.name, text.lines[lines.start : lines.stop]) for text in of]
 
 

@@ -19,6 +19,8 @@ The output is complete or not there; its README.txt shows how to use it.
 """
 
 import dataclasses
+import os
+import shlex
 import sys
 from itertools import islice
 from pathlib import Path
@@ -110,13 +112,12 @@ def _compare(lines: list[str], options: Options) -> None:
     for line, wanted, found in different[:3]:
         print(f"  {line}\n    run     {wanted}\n    export  {found}")
     if different and options.to == "ctranslate2":
-        scored = (
-            f"  python -m hvd_nmt.evaluate --run {options.run} --checkpoint {options.checkpoint}"
-        )
         print(
-            "Other rounding chooses other lines of nearly equal score. Only BLEU shows what that "
-            f"costs. Compare:\n{scored}\n"
-            f"{scored} --backend ctranslate2 --precision {options.quantization}"
+            "Other rounding chooses other lines of nearly equal score. Compare BLEU with and "
+            "without the last two options:\n"
+            f"  python -m hvd_nmt.evaluate --run {shlex.quote(os.fspath(options.run))} "
+            f"--checkpoint {shlex.quote(options.checkpoint)} --backend ctranslate2 "
+            f"--precision {options.quantization.removesuffix('_float32')}"
         )
 
 

@@ -45,7 +45,7 @@ up() {
         if [[ $limited ]]; then
             printf 'Already up; link limited to %s. unlimit makes it fast again, down removes the hosts.\n' "$limited"
         else
-            printf 'Already up; link not limited. down removes the hosts.\n'
+            printf 'Already up; link not limited. down removes the hosts. status shows a cut link.\n'
         fi
         return
     fi

@@ -165,7 +165,7 @@ def test_best_is_the_default_and_missing_data_are_said(toy_run, tmp_path, capsys
     assert row["name"] == find(toy_run, "best").name
     assert row["name"].startswith("val_loss=")
     assert evaluate.main(["--run", run, "--part", "test"]) == 3
-    assert "has no test part: prepare" in capsys.readouterr().err
+    assert "has no test text to score" in capsys.readouterr().err
     values = config.load(toy_run / "config.yaml")
     data = dataclasses.replace(values.data, directory=tmp_path / "gone")
     config.save(dataclasses.replace(values, data=data), tmp_path / "config.yaml")

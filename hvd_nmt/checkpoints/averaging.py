@@ -17,6 +17,7 @@ from hvd_nmt.checkpoints.state import run_state, weights_by_path
 from hvd_nmt.checkpoints.weights import load_model, other_size
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import exclusive, replacing, require_free
+from hvd_nmt.model.transformer import Transformer
 
 
 def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
@@ -44,9 +45,7 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
                     f"{checkpoint.prefix} is of another model or vocabulary than {last.prefix}: "
                     "average checkpoints of equal models."
                 )
-        found = mean([checkpoint.prefix for checkpoint in chosen])
-        for path, variable in weights_by_path(model).items():
-            variable.assign(found[f"{names.WEIGHTS}/{path}{names.VALUE}"])
+        assign(model, mean([checkpoint.prefix for checkpoint in chosen]))
         with replacing(output) as draft:
             facts = last.manifest.facts()
             saved = Saver(draft, run_state(model, step), facts, keep=1, keep_best=1).save(step)
@@ -69,3 +68,9 @@ def mean(prefixes: Sequence[Path]) -> dict[str, np.ndarray]:
                 total += reader.get_tensor(variable.name)
             found[variable.name] = (total / len(readers)).astype(np.float32)
     return found
+
+
+def assign(model: Transformer, weights: dict[str, np.ndarray]) -> None:
+    """Give a model these weights of another of the same sizes, in place."""
+    for path, variable in weights_by_path(model).items():
+        variable.assign(weights[f"{names.WEIGHTS}/{path}{names.VALUE}"])

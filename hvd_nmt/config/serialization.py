@@ -131,7 +131,6 @@ def differences(old: Config, new: Config) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _converted(hint: Any, value: Any, where: str) -> Any:
-    """A value out of YAML as a field of a type has it."""
     if hint == Stages:
         return stages_of(value, where)
     if hint == Count:

@@ -100,7 +100,7 @@ class DataDirectory:
     def text(self, part: str) -> tuple[list[str], list[str]]:
         """Raw lines of "dev" or "test", source and target, in order; DataError: no such part."""
         if part == "train" or part not in self.manifest.parts:
-            raise DataError(f"{self.path} has no part {part!r}: prepare one, or give dev.")
+            raise DataError(f"{self.path} has no {part} text to score: give dev, or prepare test.")
         source, target = (
             list(read_lines(self.text_path(part, language)))
             for language in (self.manifest.source_language, self.manifest.target_language)

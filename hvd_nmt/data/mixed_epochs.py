@@ -70,7 +70,7 @@ class MixedEpochs:
         if not ranges:
             raise ConfigError(
                 f"data.stages mixes corpora, and {data.path} has only one: prepare several with "
-                "python -m hvd_nmt.prepare --corpora, or remove data.stages."
+                "`python -m hvd_nmt.prepare --corpora FILE`, or remove data.stages."
             )
         weights = {corpus.name: corpus.weight for corpus in data.manifest.corpora}
         present = {name: weight for name, weight in weights.items() if ranges[name]}

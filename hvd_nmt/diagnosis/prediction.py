@@ -147,6 +147,8 @@ class Prediction:
         exchange = []
         if step.crosses_network:
             said = exchange_cost.link_sentence(step, training.sync_every)
+            if not any(exchange_cost.ISLANDS_PRICE in advice.why for advice in step.advice()):
+                said += f"; {exchange_cost.ISLANDS_PRICE}"
             way_between = exchange_cost.name_of(step.exchange)
             exchange = [f"exchange    {way_between}", f"link        {said}"]
         return [

@@ -109,7 +109,6 @@ class Output:
             self._write(stream, "".join(lines))
 
     def _finish_lines(self) -> None:
-        """Of ranks that have ended."""
         for rank, stream in list(self._rests):
             self._sort(rank, stream, "\n")
         if self._moving:

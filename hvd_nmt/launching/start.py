@@ -235,7 +235,6 @@ class Start:
 
     @property
     def _living(self) -> dict[int, dict[str, Any]]:
-        """What the ranks do that have not ended."""
         ended = {end.rank for end in self._ends}
         return {
             rank: state for of_host in self._states.values() for rank, state in of_host.items()
@@ -271,7 +270,6 @@ class Start:
         return None
 
     def _wait(self, seconds: float) -> None:
-        """Take note of what comes meanwhile."""
         until_s = time.monotonic() + seconds
         while (left_s := until_s - time.monotonic()) > 0 and not self.stop.requested:
             self._next(min(left_s, _TICK_S))

@@ -110,7 +110,6 @@ class Options:
             raise ConfigError("--source-language equals --target-language: change one of them.")
 
     def _check_origin(self) -> None:
-        """Text comes from one place, with a dev part."""
         if self.corpora or self.dataset:
             if self.files or self.dev_size or (self.corpora and self.dataset):
                 raise ConfigError(

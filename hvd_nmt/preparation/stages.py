@@ -208,7 +208,6 @@ def _manifest(
 
 
 def _require_pairs(train: PartState, why: str = "") -> None:
-    """See that there is something to train on, or raise DataError."""
     if not train.pairs:
         counts = ", ".join(f"{count:,} {rule}" for rule, count in sorted(train.removed.items()))
         left = f"Cleaning leaves none of {train.pairs_read} training pairs"

@@ -53,8 +53,8 @@ def sentence(verdict: Verdict, run: Run) -> str:
     else:
         text = f"{what} took {share} of each step"
         if slow.kind == bottleneck.MIXED:
-            text += f", and varies around {_LIMIT}, where a limit begins"
-        elif slow.kind == COMPUTE and round(slow.share, 3) and not _is_alone(run):
+            text += f", near the {_LIMIT} from which on it is a limit"
+        elif slow.kind == COMPUTE and round(slow.share, 3) and _wait_is_real(slow, run):
             text += f"; {_wait(slow)} took {percent(slow.share)}"
         text += "."
     if verdict.stalls:
@@ -75,6 +75,10 @@ def _what_took(phase: Phase) -> tuple[str, str]:
 def _wait(phase: Phase) -> str:
     late = f"waiting for {phase.lag.who}"
     return late if phase.wait == bottleneck.STRAGGLER else _WAITS[phase.wait]
+
+
+def _wait_is_real(phase: Phase, run: Run) -> bool:
+    return phase.wait == bottleneck.INPUT or not _is_alone(run)
 
 
 def _in_steps(phase: Phase) -> str:
@@ -154,8 +158,8 @@ def network_bound(summary: RunSummary) -> Answer:
     )  # fmt: skip
     if not rows and kinds == {COMPUTE}:
         evidence.append(
-            "Only faster computing shortens these steps: a faster device, a smaller model, or 16 "
-            "bits instead of float32 (training.precision)."
+            "No wait is a limit: more ranks, a faster device, a smaller model, or 16 bits instead "
+            "of float32 (training.precision) shorten these steps."
         )
     where = f" ({_span(slow)})" * (len(verdict.phases) > 1)
     title = (

@@ -197,7 +197,6 @@ def gpus_used(summary: RunSummary) -> Answer:
 
 
 def _while_steps_ran(uses: Sequence[machines.GpuUse]) -> Table:
-    """What the samples of the GPUs say."""
     rows = []
     for use in uses:
         values = (use.power_w, use.of_limit_percent, use.memory_activity_percent,

@@ -88,7 +88,6 @@ def cell(summary: RunSummary) -> str:
 
 
 def _key_numbers(summary: RunSummary) -> str:
-    """State, the numbers that are asked for first, and the verdict."""
     run = summary.record
     about = [f"Recorded by {run.source}"]
     if run.hosts:

@@ -58,7 +58,6 @@ def reached(lines: Iterable[Mapping[str, Any]], start_id: str) -> dict[str, int]
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
-    """Each whole line, and the object that it is."""
     with path.open("rb") as file:
         for line in file:
             if not line.endswith(b"\n"):

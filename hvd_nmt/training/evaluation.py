@@ -201,7 +201,6 @@ def write(scores: Scores, step: int, run_dir: Path, store: EventStore, prints: b
 
 
 def _lines(scores: Scores, step: int) -> Iterator[str]:
-    """One evaluation for a reader."""
     said = {"eval_loss": "validation loss", "sacrebleu": "BLEU", "chrf": "chrF", "ter": "TER"}
     found: dict[str, list[str]] = {}
     for tag, value in scores.values.items():

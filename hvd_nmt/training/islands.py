@@ -146,7 +146,6 @@ class Islands:
         return common_N[0]
 
     def _mean(self, number: int, group: tuple[Any, ...]) -> None:
-        """Give Adam's moments their means over the hosts."""
         for kind, moments in zip("mv", group[3:], strict=True):
             own_N = joined(moments) / len(self.hosts.names)
             own_N = tf.where(tf.math.is_finite(own_N), own_N, tf.zeros_like(own_N))

@@ -148,7 +148,6 @@ def _fit(
     writers: tuple[int, ...],
     tracker: Tracker,
 ) -> None:
-    """Join the parts and let Keras run the steps."""
     run_setup, start = plan.setup, plan.start_step
     config, rank = run_setup.config, run_setup.rank
     writes = rank.index in writers

@@ -68,7 +68,6 @@ class StepLog(StepCallback):
         return sum(logs[name] for logs in self._logs)
 
     def _sums(self, name: str) -> list[float]:
-        """For each rank, or corpus."""
         return [sum(values) for values in zip(*(logs[name] for logs in self._logs), strict=True)]
 
     def _write(self, store: EventStore, step: int) -> None:

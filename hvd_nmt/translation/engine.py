@@ -183,7 +183,6 @@ class Engine:
 
     @contextmanager
     def _explain_memory(self) -> Iterator[None]:
-        """Say in a sentence that there is too little memory."""
         try:
             yield
         except (tf.errors.ResourceExhaustedError, MemoryError, RuntimeError) as error:

@@ -176,7 +176,6 @@ def _put_in_place(part: Path, path: Path) -> None:
 
 @contextmanager
 def _explained(path: Path | None) -> Iterator[None]:
-    """Say in a sentence that the output cannot be written."""
     try:
         yield
     except BrokenPipeError:

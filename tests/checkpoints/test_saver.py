@@ -23,6 +23,13 @@ def test_names_are_the_documented_ones(saved):
     assert [Path(path).name for path in pointed] == [f"model.ckpt-{n}" for n in (10, 20, 30)]
 
 
+def test_oldest_beyond_keep_are_removed(state, run_dir):
+    mark(state, 40)
+    Saver(run_dir, state, FACTS, keep=2, keep_best=1).save(40)
+    assert names(run_dir) == files_of("model.ckpt-30", "model.ckpt-40") | {"checkpoint"}
+    assert tf.train.latest_checkpoint(run_dir) == os.fspath(run_dir / "model.ckpt-40")
+
+
 def note(saver, step, *scores):
     saver.save(step)
     saver.note(step, *scores)

@@ -60,7 +60,7 @@ def test_what_is_written_is_read(directory):
     assert data.manifest == corpus.read_manifest(directory)
     assert data.manifest.parts["train"].removed == {"too long": 1}
     for part in ("train", "test"):
-        with pytest.raises(DataError, match=f"has no part '{part}'"):
+        with pytest.raises(DataError, match=f"has no {part} text"):
             data.text(part)
 
 
