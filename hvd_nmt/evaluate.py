@@ -107,7 +107,7 @@ def main(options: Options) -> None:
         if options.run is not None and source is not None:
             own, beam = run_files.load_config(options.run).evaluation, settings.decoding.beam_size
             print(
-                f"\nTranslated {source.name} with beam {beam}. Evaluations in training: "
+                f"\nTranslated {source.name} with beam {beam}.\nEvaluations in training: "
                 f"{f'at most {own.sentences:,}' if own.sentences else 'all'} dev sentences, "
                 f"beam {own.beam_size}."
             )

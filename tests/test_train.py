@@ -85,7 +85,7 @@ def test_run_directory_explains_itself(toy_data: Path, toy_run: Path) -> None:
     assert (toy_run / "report.md").exists()
     assert "<html" in (toy_run / "report.html").read_text(encoding="utf-8")
     stdout = (toy_run / "stdout.txt").read_text(encoding="utf-8")
-    assert stdout.index("all-reduce") < stdout.index("step 1/40")  # the plan comes first
+    assert stdout.index("rate  ") < stdout.index("step 1/40")  # the plan comes first
 
 
 def test_it_translates_as_its_evaluation_did(

@@ -263,10 +263,10 @@ class Plan:
             )
         lines += self._exchange()
         if training.max_steps < (needed := training.warmup_steps + training.cooldown_steps):
-            lines.append(
-                "warning     Warm-up and cool-down exceed the run: raise --training.max-steps to "
-                f"{needed:,}, or lower --training.warmup-steps and --training.cooldown-steps."
-            )
+            lines += [
+                f"warning     Warm-up and cool-down take {needed:,} steps: raise",
+                "            --training.max-steps, or lower --training.warmup-steps and --training.cooldown-steps.",
+            ]
         if training.ema_decay:
             lines.append(f"average     of the weights is evaluated: decay {training.ema_decay:g}")
         if self.slices > 1:

@@ -197,7 +197,7 @@ def test_weights_of_another_model(
 ) -> None:
     for source, more, words in (
         (toy_run / "model.ckpt-40", ("--model.width", "32"), "its width is 16, not 32"),
-        ("nowhere", (), "No checkpoint nowhere: give best, latest, or the path"),
+        ("nowhere", (), "No checkpoint nowhere: give best, latest, or a prefix"),
     ):
         options = toy.train_options(toy_data, "run", 3, "--init-from", os.fspath(source), *more)
         done = toy_commands.train(*options, cwd=tmp_path)
