@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if sys.argv[:1] == ["-m"] and not all(map(importlib.util.find_spec, ("numpy", "tyro", "yaml"))):
-    todo = "type `source .venv/bin/activate`, or first `make install`."
+    todo = "use `.venv/bin/python`, which `make install` makes (`source .venv/bin/activate`)."
     print(f"hvd_nmt: {sys.executable} lacks the packages of hvd_nmt: {todo}", file=sys.stderr)
     sys.exit(2)
 from hvd_nmt.common.errors import spoken_in_python

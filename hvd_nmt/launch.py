@@ -137,8 +137,8 @@ def _job(options: Options, words: Sequence[str]) -> Job:
     ranks = options.num_proc or slots
     if ranks > slots:
         raise ConfigError(
-            f"-np {ranks:,} is above the {count(slots, 'slot')} of the hosts: give fewer ranks, or "
-            "more slots."
+            f"-np {ranks:,} is above the {count(slots, 'slot')} of the hosts: type -np {slots}, or "
+            f"give a host more slots, as in -H {among[0].name}:{ranks}."
         )
     if options.min_ranks > ranks:
         raise ConfigError(f"--min-ranks is {options.min_ranks:,}: give at most {ranks:,}.")

@@ -167,7 +167,9 @@ find_python() {
         [[ " ${pythons[*]} " == *" $found "* ]] && command -v "$candidate" && return
     done
     if [[ ${PYTHON:-} ]]; then
-        die "PYTHON=$PYTHON is ${found:+Python }${found:-no Python with the venv module}, but TensorFlow $tf with Horovod $horovod_version needs $(either_python); run: PYTHON=python${pythons[-1]} make install"
+        local what='is installed without the venv module'
+        command -v "$PYTHON" >/dev/null || what='is not installed'
+        die "PYTHON=$PYTHON ${found:+is Python }${found:-$what}. TensorFlow $tf with Horovod $horovod_version needs $(either_python): install one, then run: PYTHON=python${pythons[-1]} make install"
     fi
     return 1
 }

@@ -37,7 +37,7 @@ _PLAIN = {
     r"Missing value for argument '(\S+)'.*": r"\1 needs a value",
     r"Error parsing (\S+): invalid literal for int.*?('[^']*').*": r"\1 is a whole number, not \2",
     r"Error parsing (\S+): .*?('[^']*').*": r"\1 cannot be \2",
-    r".* choice 'gpu' .*device'.*": "there is no 'gpu' to choose: 'auto' takes each GPU it sees",
+    r".* choice 'gpu' .*'(\S+device)'.*": r"\1 cannot be 'gpu'. Remove it to use each GPU",
     r"invalid choice (\S+) for argument '(\S+)'.*\((.+)\)\.": r"\2 cannot be \1, only \3",
 }
 """what tyro says -> the same in plain words"""

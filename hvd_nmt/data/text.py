@@ -115,7 +115,8 @@ def _raw_lines(source: str | Path | Iterable[bytes], name: str) -> Iterator[byte
             first = next(lines, b"")
             if first.startswith(_UTF16):
                 raise DataError(
-                    f"{name} is UTF-16, not UTF-8: convert it with `iconv -f UTF-16 -t UTF-8`."
+                    f"{name} is UTF-16, not UTF-8: convert it with `iconv -f UTF-16 -t UTF-8 "
+                    f"{name} > new.txt`, and give new.txt."
                 )
             if first.startswith(_PACKED):
                 raise DataError(f"{name} is compressed: unpack it, or give a .gz, .bz2 or .xz.")
@@ -135,6 +136,6 @@ def decoded(lines: Iterable[bytes], first: int, lenient: bool, name: str) -> Ite
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{name}, line {number}: byte 0x{raw[error.start]:02x} at column {error.start + 1} "
-                "is not UTF-8: convert the file, for example with `iconv -f LATIN1 -t UTF-8`, or "
-                "remove the line from both files."
+                f"is not UTF-8. Convert the file with `iconv -f LATIN1 -t UTF-8 {name} > new.txt` "
+                "and give new.txt, or remove the line from both files."
             ) from None

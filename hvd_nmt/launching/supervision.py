@@ -170,7 +170,6 @@ class _Supervision:
         self._saved_step = max(self._saved_step, outcome.saved_step)
 
     def _finish(self, decision: Decision) -> int:
-        """Nothing is started any more."""
         if self._stop.requested and decision.exit_code == Preempted.exit_code:
             return self._stopped(decision.exit_code)
         kind = "given up" if decision.exit_code else "finished"

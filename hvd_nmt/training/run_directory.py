@@ -197,7 +197,7 @@ def require_same_run(setup: RunSetup, newest: Checkpoint | None, log: Log) -> No
     if known[0] and known != (wanted.vocabulary_hash, wanted.source_vocabulary_hash):
         raise RunError(
             f"The checkpoints in {run_dir} were trained with another vocabulary than that of "
-            f"{setup.data.path}: give the data of that run, or another --run-dir."
+            f"{setup.data.path}: give data.directory of {run_dir / CONFIG}, or another --run-dir."
         )
     if not (run_dir / CONFIG).exists():
         return

@@ -212,7 +212,8 @@ def _translate_all(job: FileJob, loaded: Engine, output: Output) -> None:
         print_line(f"{name}: empty translations of lines that are not empty{since}: {empty:,}.")
     if wrong:
         lost = f"{count(wrong, 'line')}{since} had characters that are not UTF-8, and lost them"
-        print_line(f"{name}: {lost}: try `iconv -f LATIN1 -t UTF-8`.")
+        print_line(f"{name}: {lost}. Convert it, and translate new.txt:")
+        print_line(f"  iconv -f LATIN1 -t UTF-8 {name} > new.txt")
 
 
 def from_stdin() -> Iterator[list[str]]:

@@ -97,7 +97,7 @@ def test_root_on_debian_gets_the_missing_packages(run, tmp_path):
 @pytest.mark.parametrize(
     ("tensorflow", "version", "sentence"),
     [
-        ("2.21", "3.9", "is Python 3.9, but TensorFlow 2.21 with Horovod 0.28.1 needs Python 3.11"),
+        ("2.21", "3.9", "is Python 3.9. TensorFlow 2.21 with Horovod 0.28.1 needs Python 3.11"),
         ("2.18", "3.13", "TensorFlow 2.18 with Horovod 0.28.1 needs Python 3.11 or 3.12"),
         ("2.30", "3.11", "TF is '2.30', expected 2.21 or, for V100 GPUs, 2.18"),
     ],
