@@ -74,9 +74,8 @@ def spoken_in_python() -> Iterator[None]:
     except UserError as error:
         text = re.sub(r"`python -m hvd_nmt\.prepare [^`]*`", "hvd_nmt.prepare_data", str(error))
         text = re.sub(r"python -m hvd_nmt\.\w+ --help", "help(hvd_nmt)", text)
-        error.args = (
-            re.sub(r"(?<![\w./-])--([a-z][\w.-]*\w)", lambda o: o[1].replace("-", "_"), text),
-        )
+        option = r"(?<![\w./-])--([a-z][\w.-]*\w)"
+        error.args = (re.sub(option, lambda found: found[1].replace("-", "_"), text),)
         raise
 
 

@@ -86,10 +86,8 @@ def from_plain(values: Mapping[str, Any], where: str, default: Any, section: str
                 continue
             fault = f"unknown key {name!r}{nearest(str(name), hints)}"
             homes = [h for h in hints if name in getattr(hints[h], "__dataclass_fields__", ())]
-            if homes:
-                inside = f"put it into {' or '.join(homes)}, as {{{name!r}: {value!r:.60}}}"
-                raise ConfigError(f"{where}: {fault}: {inside}.")
-            raise ConfigError(f"{where}: {fault}: correct it, or remove it.")
+            inside = f"put it into {' or '.join(homes)}, as {{{name!r}: {value!r:.60}}}"
+            raise ConfigError(f"{where}: {fault}: {inside if homes else 'correct or remove it'}.")
         old, here = getattr(default, name), f"{where}: {name}"
         if not dataclasses.is_dataclass(old):
             value = _FORMER_VALUES.get((dotted, str(value)), value)

@@ -29,6 +29,7 @@ from hvd_nmt.common.errors import DataError
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_UNPACK = {".gz": "zcat", ".bz2": "bzcat", ".xz": "xzcat"}
 _PACKED = (b"\x1f\x8b", b"BZh91AY&SY", b"\xfd7zXZ\x00")
 _BLOCK_PAIRS = 20_000
 _BLOCK_BYTES = 16_000_000  # lines of a megabyte must not fill the memory
@@ -115,8 +116,8 @@ def _raw_lines(source: str | Path | Iterable[bytes], name: str) -> Iterator[byte
             first = next(lines, b"")
             if first.startswith(_UTF16):
                 raise DataError(
-                    f"{name} is UTF-16, not UTF-8: convert it with `iconv -f UTF-16 -t UTF-8 "
-                    f"{name} > new.txt`, and give new.txt."
+                    f"{name} is UTF-16, not UTF-8: convert it with `{to_utf8('UTF-16', name)}`, "
+                    "and give new.txt."
                 )
             if first.startswith(_PACKED):
                 raise DataError(f"{name} is compressed: unpack it, or give a .gz, .bz2 or .xz.")
@@ -125,6 +126,14 @@ def _raw_lines(source: str | Path | Iterable[bytes], name: str) -> Iterator[byte
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"Cannot read {name}: {reason}. Check the path and the file.") from None
+
+
+def to_utf8(encoding: str, name: str) -> str:
+    """The command that converts a file, plain or compressed; FILE stands for standard input."""
+    convert = f"iconv -f {encoding} -t UTF-8"
+    if unpack := _UNPACK.get(Path(name).suffix.lower()):
+        return f"{unpack} {name} | {convert} > new.txt"
+    return f"{convert} {name if Path(name).is_file() else 'FILE'} > new.txt"
 
 
 def decoded(lines: Iterable[bytes], first: int, lenient: bool, name: str) -> Iterator[str]:
@@ -136,6 +145,6 @@ def decoded(lines: Iterable[bytes], first: int, lenient: bool, name: str) -> Ite
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{name}, line {number}: byte 0x{raw[error.start]:02x} at column {error.start + 1} "
-                f"is not UTF-8. Convert the file with `iconv -f LATIN1 -t UTF-8 {name} > new.txt` "
-                "and give new.txt, or remove the line from both files."
+                f"is not UTF-8. Convert the file with `{to_utf8('LATIN1', name)}` and give "
+                "new.txt, or remove the line from both files."
             ) from None

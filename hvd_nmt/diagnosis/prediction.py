@@ -144,10 +144,10 @@ class Prediction:
     def lines(self) -> list[str]:
         """For a reader."""
         found, step, training = self.measured, self.step, self.run.config.training
-        exchange = []
+        exchange, advised = [], step.advice()
         if step.crosses_network:
             said = exchange_cost.link_sentence(step, training.sync_every)
-            if not any(exchange_cost.ISLANDS_PRICE in advice.why for advice in step.advice()):
+            if not any(exchange_cost.ISLANDS_PRICE in advice.why for advice in advised):
                 said += f"; {exchange_cost.ISLANDS_PRICE}"
             way_between = exchange_cost.name_of(step.exchange)
             exchange = [f"exchange    {way_between}", f"link        {said}"]
@@ -167,7 +167,7 @@ class Prediction:
             *(
                 f"advice      {advice.what}: {step_duration(advice.predicted_step_s)} "
                 f"({advice.why})"
-                for advice in step.advice()
+                for advice in advised
             ),
         ]
 

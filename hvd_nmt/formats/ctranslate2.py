@@ -97,12 +97,9 @@ class CTranslate2Translator:
         self._ids = {piece: number for number, piece in enumerate(pieces)}
 
     def translate(
-        self,
-        sources: Sequence[np.ndarray],
-        batch_tokens: int = 4096,
-        details: bool = False,
+        self, sources: Sequence[np.ndarray], batch_tokens: int = 4096, details: bool = False,
         numbers: Sequence[int] | None = None,
-    ) -> Iterator[tuple[int, list[Translation]]]:
+    ) -> Iterator[tuple[int, list[Translation]]]:  # fmt: skip
         """As `Translator.translate`, without token scores and alignments; none is too long."""
         for index, ids in enumerate(sources):
             if len(ids) <= 1:

@@ -93,13 +93,8 @@ def clean(
     blocks: list[_Cleaned] = []
     corpus_of: list[int] = []  # of each block
     with ExitStack() as stack:
-        rows = []
-        for corpus in corpora if part == "train" else ():
-            name = ".".join(filter(None, ("removed", corpus.name, "tsv.gz")))
-            stream = stack.enter_context(open(removed / name, "wb"))
-            # Without a name and a time, which gzip would put into the bytes.
-            packed = gzip.GzipFile("", "wb", compresslevel=6, fileobj=stream, mtime=0)
-            rows.append(stack.enter_context(packed))
+        names = [corpus.name for corpus in corpora if part == "train"]
+        rows = [_removed_rows(stack, removed, name) for name in names]
         with open(text[0], "wb") as source, open(text[1], "wb") as target:
             for number, corpus in enumerate(corpora):
                 for cleaned in _read(part, corpus, wrong_bytes == "skip", known_tags):
@@ -136,14 +131,19 @@ def clean(
     return _without(state, left, rules) if len(places) else state
 
 
+def _removed_rows(stack: ExitStack, folder: Path, corpus: str) -> gzip.GzipFile:
+    name = ".".join(filter(None, ("removed", corpus, "tsv.gz")))
+    stream = stack.enter_context((folder / name).open("wb"))
+    # Without a name and a time, which gzip would put into the bytes.
+    return stack.enter_context(gzip.GzipFile("", "wb", compresslevel=6, fileobj=stream, mtime=0))
+
+
 def look_swapped(train: PartState, other: PartState, corpus: int) -> bool:
     """Whether each side of a corpus' dev or test has more runs of letters of train's other side."""
     runs = []
     for part in (train, other):
         for path in part.text:
-            with open(path, "rb") as lines:
-                of_corpus = compress(lines, part.corpora == corpus)
-                some = [line.decode() for line in islice(of_corpus, 2_000)]
+            some = [*islice(compress(read_lines(path), part.corpora == corpus), 2_000)]
             runs.append({line[i : i + 3] for line in some for i in range(len(line) - 2)})
     sources, targets, source, target = runs
     as_named = len(source & sources) + len(target & targets)

@@ -87,7 +87,7 @@ def table(report: Mapping[str, Any]) -> Iterator[str]:
         )
         pairs_read = part["pairs_read"]
         tagged = any(part[side]["kept_mb"] > part[side]["read_mb"] for side in SIDES)
-        kept += " kept" + (", tags counted" if tagged else "")
+        kept += " kept" + ", tags counted" * tagged
         yield f"{name:6} {pairs_read:,} pairs, {read} read; {part['pairs']:,} pairs, {kept}"
         for rule, count in part["removed"].items():
             yield f"{'':6} {count:>12,}  {_percent(count, pairs_read):>8}  removed: {rule}"

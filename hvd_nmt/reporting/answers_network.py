@@ -38,6 +38,7 @@ def sentence(verdict: Verdict, run: Run) -> str:
             "hvd_nmt measures that while it trains."
         )
     what, share = _what_took(slow)
+    waits = slow.wait == bottleneck.INPUT or not _is_alone(run)
     if len(phases) == _MOST_PHASES:
         (before, first_share), (what, share) = map(_what_took, phases)
         what = "" if what == before else f"{what} "
@@ -54,7 +55,7 @@ def sentence(verdict: Verdict, run: Run) -> str:
         text = f"{what} took {share} of each step"
         if slow.kind == bottleneck.MIXED:
             text += f", near the {_LIMIT} from which on it is a limit"
-        elif slow.kind == COMPUTE and round(slow.share, 3) and _wait_is_real(slow, run):
+        elif slow.kind == COMPUTE and round(slow.share, 3) and waits:
             text += f"; {_wait(slow)} took {percent(slow.share)}"
         text += "."
     if verdict.stalls:
@@ -68,17 +69,13 @@ def _what_took(phase: Phase) -> tuple[str, str]:
     if phase.kind == COMPUTE:
         return "computing", _computing(phase)
     if phase.kind == PROCESSORS:
-        return "the exchange, for lack of free processors,", percent(phase.share)
+        return "the exchange, probably for lack of free processors,", percent(phase.share)
     return _wait(phase), percent(phase.share)
 
 
 def _wait(phase: Phase) -> str:
     late = f"waiting for {phase.lag.who}"
     return late if phase.wait == bottleneck.STRAGGLER else _WAITS[phase.wait]
-
-
-def _wait_is_real(phase: Phase, run: Run) -> bool:
-    return phase.wait == bottleneck.INPUT or not _is_alone(run)
 
 
 def _in_steps(phase: Phase) -> str:
@@ -158,8 +155,8 @@ def network_bound(summary: RunSummary) -> Answer:
     )  # fmt: skip
     if not rows and kinds == {COMPUTE}:
         evidence.append(
-            "No wait is a limit: more ranks, a faster device, a smaller model, or 16 bits instead "
-            "of float32 (training.precision) shorten these steps."
+            "No wait is a limit: more ranks, a faster device or a smaller model shorten these "
+            "steps; so do 16 bits (training.precision) where they are not used yet."
         )
     where = f" ({_span(slow)})" * (len(verdict.phases) > 1)
     title = (

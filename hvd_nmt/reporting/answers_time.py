@@ -104,9 +104,10 @@ def _where_it_went(run: Run, wall_s: float, training_s: float) -> Table:
 
 def _start(launch: Launch) -> tuple[str, ...]:
     ranks = ", ".join(f"{host}:{ranks}" for host, ranks in launch.ranks_by_host.items())
-    numbers = ("none" if n is None else f"{n:,}" for n in (launch.last_step, launch.exit_code))
-    ended = "none" if launch.ended_s is None else _clock(launch.ended_s)
-    return ranks, ended, *numbers, _said_last(launch)
+    last_step = "none" if launch.last_step is None else f"{launch.last_step:,}"
+    ended = "not recorded" if launch.ended_s is None else _clock(launch.ended_s)
+    code = "not recorded" if launch.exit_code is None else str(launch.exit_code)
+    return ranks, ended, last_step, code, _said_last(launch)
 
 
 def _said_last(launch: Launch) -> str:

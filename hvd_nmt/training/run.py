@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.find import find
-from hvd_nmt.checkpoints.run_files import ORIGIN, write_record
+from hvd_nmt.checkpoints.run_files import ORIGIN, VOCABULARY, write_record
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import keyed_variables
 from hvd_nmt.common.progress import say
@@ -20,6 +20,7 @@ from hvd_nmt.common.tensorflow_import import process_started_s
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.schedule import Schedule
+from hvd_nmt.data import sentencepiece_model
 from hvd_nmt.records import metrics
 from hvd_nmt.telemetry.events import TENSORBOARD_DIR, EventStore, read_metrics
 from hvd_nmt.telemetry.tracker import Tracker
@@ -71,13 +72,9 @@ def train(config: Config, write_report: WriteReport) -> None:
 
 
 def _set_up_and_fit(
-    config: Config,
-    rank: Rank,
-    directories: HostDirectories,
-    write_report: WriteReport,
-    log: Log,
+    config: Config, rank: Rank, directories: HostDirectories, write_report: WriteReport, log: Log,
     tracker: Tracker,
-) -> None:
+) -> None:  # fmt: skip
     writes = rank.index in directories.writers
     run_setup = setup.agree_on_setup(config, rank)
     with horovod.raise_on_all_ranks():
@@ -116,7 +113,7 @@ def _set_up_and_fit(
     checksum = cluster.require_equal_weights(model.replicated, step, rank)
     log(f"weights     checksum {checksum:#x} equal on {count(rank.size, 'rank')}")
     if rank.is_first:
-        print(_where_things_are(config, step, time.monotonic() - started_s), flush=True)
+        print(_where_things_are(run_setup, step, time.monotonic() - started_s), flush=True)
 
 
 def _restore(state: tf.train.Checkpoint, run_setup: RunSetup, directories: HostDirectories) -> None:
@@ -230,8 +227,10 @@ def _saver(run_setup: RunSetup, state: tf.train.Checkpoint) -> Saver:
     return Saver(config.run_dir, state, facts, kept.keep, kept.keep_best, best_by)
 
 
-def _where_things_are(config: Config, step: int, seconds: float) -> str:
-    run = config.run_dir
+def _where_things_are(run_setup: RunSetup, step: int, seconds: float) -> str:
+    config, run = run_setup.config, run_setup.config.run_dir
+    tags = sentencepiece_model.tags((run / VOCABULARY).read_bytes())
+    to = "".join(f" --to {language}" for language in sentencepiece_model.languages(tags)[:1])
     return "\n".join(
         [
             f"Trained to step {step:,} in {duration(seconds)}, evaluations included; this command "
@@ -239,7 +238,7 @@ def _where_things_are(config: Config, step: int, seconds: float) -> str:
             f"best        {find(run, 'best')}",
             *([f"report      {run / 'report.html'}"] if config.telemetry.report else []),
             f"TensorBoard tensorboard --logdir {run / TENSORBOARD_DIR}",
-            f"translate   python -m hvd_nmt.translate --run {run} < in.txt > out.txt",
+            f"translate   python -m hvd_nmt.translate --run {run}{to} < in.txt > out.txt",
             f"in Python   hvd_nmt.load({str(run)!r}).translate(['a line'])",
         ]
     )

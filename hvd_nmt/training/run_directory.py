@@ -213,7 +213,7 @@ def require_same_run(setup: RunSetup, newest: Checkpoint | None, log: Log) -> No
             log(f"Changed since this run was started: {name} {old} -> {new}")
     step = newest.step if newest else 0
     was, now = (Schedule.of(each).rate(step) for each in (before, config))
-    if was != now:
+    if was != now and step < config.training.max_steps:
         log(
             f"From step {step + 1:,} the learning rate is {now:.3g}, by the old settings {was:.3g}."
         )

@@ -287,14 +287,13 @@ class Plan:
         for number, stage in enumerate(mixture.stages):
             until = last if isinstance(stage.until, str) else min(stage.until, last)
             if seen := mixture.times_seen(number, last):
-                words = (
+                words = ", ".join(
                     f"{name} {float(share):.1%} (each pair {seen[name]:.2f} times)"
                     for name, share in mixture.shares(number).items()
                 )
-                lines.append(
-                    f"stage {number + 1}     to step {until:,}, "
-                    f"{mixture.steps_per_epoch[number]:,} steps an epoch: {', '.join(words)}"
-                )
+                label = f"stage {number + 1}" if len(mixture.stages) > 1 else "corpora"
+                epoch = f"{mixture.steps_per_epoch[number]:,} steps an epoch"
+                lines.append(f"{label}     to step {until:,}, {epoch}; until then: {words}")
         return lines
 
     def _rate(self) -> str:

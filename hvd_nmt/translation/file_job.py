@@ -24,7 +24,7 @@ from hvd_nmt.common.files import fingerprint, rename_durably, replacing_file, sy
 from hvd_nmt.common.progress import print_line, progress
 from hvd_nmt.common.units import count
 from hvd_nmt.config import EOS
-from hvd_nmt.data.text import count_lines, read_lines
+from hvd_nmt.data.text import count_lines, read_lines, to_utf8
 from hvd_nmt.translation import engine
 from hvd_nmt.translation.engine import Engine, Line
 from hvd_nmt.translation.settings import FileJob
@@ -213,7 +213,7 @@ def _translate_all(job: FileJob, loaded: Engine, output: Output) -> None:
     if wrong:
         lost = f"{count(wrong, 'line')}{since} had characters that are not UTF-8, and lost them"
         print_line(f"{name}: {lost}. Convert it, and translate new.txt:")
-        print_line(f"  iconv -f LATIN1 -t UTF-8 {name} > new.txt")
+        print_line(f"  {to_utf8('LATIN1', name)}")
 
 
 def from_stdin() -> Iterator[list[str]]:
