@@ -230,7 +230,7 @@ class CheckpointConfig:
     """When checkpoints are written and how many are kept."""
 
     every_steps: PositiveInt = 500
-    """steps between two checkpoints; the last step is always saved"""
+    """steps between two checkpoints; evaluations and the last step save one, too"""
     keep: PositiveInt = 3
     """newest checkpoints that are kept, model.ckpt-N"""
     keep_best: PositiveInt = 5

@@ -108,7 +108,7 @@ def _details(phase: Phase, verdict: Verdict) -> Iterable[str]:
     if phase.kind == PROCESSORS:
         yield (
             f"In {steps} the processors were {phase.busy_percent:.0f} % busy, and the card reports "
-            "a far faster link. Run fewer ranks on each host, or end other programs there. If "
+            "a far faster link. End other programs there, or run fewer ranks on each host. If "
             "something slows the link behind the card, it is a limit, too; iperf3 shows it."
         )
 
@@ -155,8 +155,8 @@ def network_bound(summary: RunSummary) -> Answer:
     )  # fmt: skip
     if not rows and kinds == {COMPUTE}:
         evidence.append(
-            "No wait is a limit: more ranks, a faster device or a smaller model shorten these "
-            "steps; so do 16 bits (training.precision) where they are not used yet."
+            "No wait is a limit: more GPUs or hosts, a faster device or a smaller model shorten "
+            "these steps; so do 16 bits (training.precision) where they are not used yet."
         )
     where = f" ({_span(slow)})" * (len(verdict.phases) > 1)
     title = (

@@ -61,7 +61,7 @@ def how_long(summary: RunSummary) -> Answer:
             f"hvd_nmt.launch started the ranks {count(len(run.launches), 'time')}; {lost} had to "
             "be trained again."
         )
-        rows = tuple(map(_start, run.launches[-_MOST_STARTS:]))
+        rows = tuple(map(_start, run.launches, (*run.launches[1:], None)))[-_MOST_STARTS:]
         head = ("ranks", "ended", "last step", "exit code", "last message")
         tables.append(Table("Starts by hvd_nmt.launch, the newest", head, rows))
     return Answer(answer, tuple(evidence), tuple(tables))
@@ -102,12 +102,13 @@ def _where_it_went(run: Run, wall_s: float, training_s: float) -> Table:
     return Table("Where the time went", ("part", "time"), rows)
 
 
-def _start(launch: Launch) -> tuple[str, ...]:
+def _start(launch: Launch, later: Launch | None) -> tuple[str, ...]:
     ranks = ", ".join(f"{host}:{ranks}" for host, ranks in launch.ranks_by_host.items())
-    last_step = "none" if launch.last_step is None else f"{launch.last_step:,}"
+    step = "none" if launch.last_step is None else f"{launch.last_step:,}"
     ended = "not recorded" if launch.ended_s is None else _clock(launch.ended_s)
     code = "not recorded" if launch.exit_code is None else str(launch.exit_code)
-    return ranks, ended, last_step, code, _said_last(launch)
+    killed = "its launcher was killed" * (later is not None and launch.exit_code is None)
+    return ranks, ended, step, code, _said_last(launch) or killed
 
 
 def _said_last(launch: Launch) -> str:
@@ -218,15 +219,15 @@ def state_sentence(summary: RunSummary) -> str:
         of = f" of {planned:,}" if planned else ""
         finished = f"Finished at step {end.step:,}{of}: {end.because} ({end.option})."
     last = f"last record {duration(summary.silent_s or 0.0)} ago"
+    running = "Still running" if summary.record.locked else "Perhaps still running; its host knows"
     state = {
         State.FINISHED: finished,
-        State.RUNNING: f"Still running: {last}.",
+        State.RUNNING: f"{running}: {last}.",
         State.STOPPED: "Stopped before its last step.",
         State.NO_CLOCK: "Not known whether it ended: the log has no closing line and no clock.",
         State.SILENT: f"Killed or crashed, without a closing line: {last}.",
     }[summary.state]
-    failed = [one for one in summary.record.launches if one.exit_code and one.ended_s]
-    if not failed:
+    if not (failed := [one for one in summary.record.launches if one.exit_code and one.ended_s]):
         return state
     at = _clock(failed[-1].ended_s or 0.0)
     starts = f"{count(len(failed), 'start')} ended early, the newest at {at}"

@@ -117,7 +117,7 @@ def learning_rate(summary: RunSummary) -> str:
         steps = np.unique(np.linspace(1, end, MOST_POINTS, dtype=int)).tolist()
         formula = [(step, schedule.rate(step - 1)) for step in steps]
         step, rate = schedule.peak()
-        peak = Curve([(step, rate)], f"highest {rate:.3g} at step {step:,}", "C2v")
+        peak = Curve([(step, rate)], f"peak {rate:.3g}, step {step:,}", "C2v")
         curves = [Curve(formula, "from the configuration"), *curves, peak]
         caption = f"The line: {schedule.formula()}."
     return draw(caption, {"learning rate": curves})

@@ -265,8 +265,8 @@ class Plan:
         if training.max_steps < (needed := training.warmup_steps + training.cooldown_steps):
             lines += [
                 f"warning     Warm-up and cool-down take {needed:,} steps: raise",
-                "            --training.max-steps, or lower --training.warmup-steps and "
-                "--training.cooldown-steps.",
+                "            --training.max-steps, or lower --training.warmup-steps (raises "
+                "the peak) and --training.cooldown-steps.",
             ]
         if training.ema_decay:
             lines.append(f"average     of the weights is evaluated: decay {training.ema_decay:g}")
@@ -319,5 +319,5 @@ class Plan:
         lines = [f"exchange    {name_of(exchange)}: {data_size(sent)} sent by each host a step"]
         if exchange.islands:
             divided = f"a step that {exchange.sync_every:,} divides"
-            lines.append(f"barriers    checkpoints and evaluations wait for {divided}")
+            lines.append(f"barriers    checkpoints and evaluations wait for {divided}, or the last")
         return lines

@@ -62,7 +62,7 @@ class StepLog(StepCallback):
                 compute_s, compute_s, plan.all_reduce_s, plan.latency_s, plan.ranks_by_host
             )
             said = link_sentence(plain, self._training.sync_every)
-            say(f"link        After {MEASURED_STEPS} steps: {said}; {ISLANDS_PRICE}")
+            say(f"link        By the all-reduce at the start: {said}; {ISLANDS_PRICE}")
 
     def _sum(self, name: str) -> float:
         return sum(logs[name] for logs in self._logs)
