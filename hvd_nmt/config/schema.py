@@ -206,8 +206,8 @@ class EvaluationConfig:
     """Validation loss and BLEU on the dev set, shared by all ranks."""
 
     every_steps: PositiveInt = 500
-    """steps between evaluations (the report needs 5); with fewer it sees no overfitting. The last
-    step is always evaluated"""
+    """steps between evaluations; with fewer than 5 after warm-up the report sees no overfitting.
+    The last step is always evaluated"""
     sentences: NaturalInt = 500
     """dev sentences translated for BLEU, 0: all; the loss always uses all"""
     beam_size: PositiveInt = 1

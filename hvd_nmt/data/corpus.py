@@ -289,8 +289,9 @@ def read_manifest(directory: Path) -> Manifest:
         return Manifest(parts=parts, files=files, corpora=corpora, **raw)
     except FileNotFoundError:
         state = "is not a prepared data directory" if directory.is_dir() else "does not exist"
+        out = "NEW" if directory.is_dir() else directory
         raise DataError(
-            f"{directory} {state}: make it with `python -m hvd_nmt.prepare --out {directory} "
+            f"{directory} {state}: make one with `python -m hvd_nmt.prepare --out {out} "
             "--train-source FILE --train-target FILE --dev-size 1000`, or with --dataset embedded, "
             "multi30k-en-de or wmt16-en-de instead of files."
         ) from None

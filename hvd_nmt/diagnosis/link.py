@@ -202,7 +202,6 @@ class Links(contextlib.AbstractContextManager["Links"]):
         threading.Thread(target=self._keep_in_touch, daemon=True).start()
 
     def __exit__(self, *_: object) -> None:
-        """End all agents, and what they started."""
         self._closed.set()
         for link in self._links.values():
             link.close()

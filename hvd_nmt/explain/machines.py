@@ -180,7 +180,6 @@ def _use(host: HostSamples, index: int, working: Sequence[Sample]) -> GpuUse:
 
 
 def _gpu(line: Sample, index: int) -> Sample:
-    """What a sample or a header says of a GPU."""
     return next((gpu for gpu in line.get("gpus", []) if gpu["index"] == index), {})
 
 

@@ -261,7 +261,6 @@ def _numbering(ids: dict[str, int], models: Sequence[Any]) -> Numbering:
 
 
 def _known(model: Any) -> dict[str, Any]:
-    """The pieces that text is cut into, by name."""
     return {p.piece: p for p in model.pieces if p.type not in (UNKNOWN, CONTROL)}
 
 

@@ -230,7 +230,6 @@ class Start:
 
     @property
     def _has_ended(self) -> bool:
-        """Whether a rank has, and not well."""
         return any(end.code for end in self._ends)
 
     @property

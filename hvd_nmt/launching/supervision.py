@@ -202,5 +202,4 @@ class _Supervision:
 
 
 def _named(hosts: Sequence[Host]) -> str:
-    """Hosts and slots, as for -H."""
     return ",".join(f"{host.name}:{host.slots}" for host in hosts)

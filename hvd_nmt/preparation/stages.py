@@ -47,8 +47,8 @@ def make(
         if part in found[number].inputs and parts.look_swapped(made["train"], made[part], number):
             source, target = found[number].inputs[part].paths[0]
             print_line(
-                f"The {part} files look swapped: {source} reads like the targets of train, "
-                f"{target} like the sources. If so, exchange them and repeat with --overwrite."
+                f"The files of {part} or of train look swapped: {source} reads like the targets of "
+                f"train, {target} like the sources. Exchange those, and repeat with --overwrite."
             )
     if options.dev_size:
         made["train"], made["dev"] = parts.hold_out(

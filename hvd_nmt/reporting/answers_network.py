@@ -92,7 +92,6 @@ def _computing(phase: Phase) -> str:
 
 
 def _details(phase: Phase, verdict: Verdict) -> Iterable[str]:
-    """The numbers behind a phase, as sentences."""
     steps, lag = _span(phase), phase.lag
     if len(verdict.phases) > 1:
         rest = "" if phase.kind == COMPUTE else f", computing {_computing(phase)}"
@@ -169,7 +168,6 @@ def network_bound(summary: RunSummary) -> Answer:
 
 
 def _stalls(verdict: Verdict) -> Iterable[str]:
-    """The longest first."""
     for stall in sorted(verdict.stalls, key=lambda stall: -stall.seconds)[:_MOST_STALLS]:
         of = stall.interval
         yield (

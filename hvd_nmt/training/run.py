@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from hvd_nmt.checkpoints import weights
+from hvd_nmt.checkpoints import names, weights
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.run_files import ORIGIN, VOCABULARY, write_record
 from hvd_nmt.checkpoints.saver import Saver
@@ -231,11 +231,16 @@ def _where_things_are(run_setup: RunSetup, step: int, seconds: float) -> str:
     config, run = run_setup.config, run_setup.config.run_dir
     tags = sentencepiece_model.tags((run / VOCABULARY).read_bytes())
     to = "".join(f" --to {language}" for language in sentencepiece_model.languages(tags)[:1])
+    best = find(run, "best")
+    bleu = {line["step"]: line["sacrebleu"] for line in read_metrics(run) if "sacrebleu" in line}
+    top = max(bleu, key=bleu.__getitem__, default=None)
+    by_bleu = [f"            BLEU was best at step {top:,}: --evaluation.best-by bleu goes by it"]
     return "\n".join(
         [
             f"Trained to step {step:,} in {duration(seconds)}, evaluations included; this command "
             f"took {duration(time.time() - process_started_s())}.",
-            f"best        {find(run, 'best')}",
+            f"best        {best}",
+            *(by_bleu if top not in (None, names.step_of(best)) else ()),
             *([f"report      {run / 'report.html'}"] if config.telemetry.report else []),
             f"TensorBoard tensorboard --logdir {run / TENSORBOARD_DIR}",
             f"translate   python -m hvd_nmt.translate --run {run}{to} < in.txt > out.txt",

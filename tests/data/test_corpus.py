@@ -90,7 +90,7 @@ def test_a_missing_torn_or_changed_file_is_named(directory, name):
 
 
 def test_a_missing_directory_is_named_with_the_command_that_makes_it(tmp_path):
-    with pytest.raises(DataError, match="is not a prepared data directory: make it with"):
+    with pytest.raises(DataError, match="is not a prepared data directory: make one with"):
         corpus.load(tmp_path)
     with pytest.raises(DataError, match=f"does not exist: .*hvd_nmt.prepare --out {tmp_path}/new"):
         corpus.load(tmp_path / "new")

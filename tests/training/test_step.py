@@ -138,7 +138,8 @@ def test_a_program_gives_the_gradients_of_the_graph(precision, pieces, monkeypat
         scale = float(tf.reduce_max(abs(one)))
         assert scale > 0, weight.name
         largest = float(tf.reduce_max(abs(one - other)))
-        assert largest <= {"float32": 1e-5, "float16": 1e-2}[precision] * scale, weight.name
+        # Processors that compute in float16 also sum in it.
+        assert largest <= {"float32": 1e-5, "float16": 3e-2}[precision] * scale, weight.name
 
 
 @pytest.mark.parametrize("ranks", MANY_RANKS)
