@@ -48,7 +48,7 @@ def make(
             source, target = found[number].inputs[part].paths[0]
             print_line(
                 f"The files of {part} or of train look swapped: {source} reads like the targets of "
-                f"train, {target} like the sources. Exchange those, and repeat with --overwrite."
+                f"train, {target} like the sources. Exchange the wrong ones, with --overwrite."
             )
     if options.dev_size:
         made["train"], made["dev"] = parts.hold_out(

@@ -74,9 +74,9 @@ def _pauses(run: Run) -> Iterable[str]:
         if of_next:
             done = of_next[0].step - of_next[0].steps
             yield (
-                f"Start {start} ended{' unsaved' if lost else ''} at {_clock(ended_s)}; after "
-                f"{duration(pause_s)} start {start + 1} continued from step {done:,}"
-                + (f", and did {count(lost, 'step')} again." if lost else ".")
+                f"Start {start} ended at {_clock(ended_s)}; after {duration(pause_s)} start "
+                f"{start + 1} continued from step {done:,}, and did "
+                + (f"{count(lost, 'unsaved step')} again." if lost else "no logged step again.")
             )
 
 
