@@ -66,7 +66,7 @@ def test_translate_to_a_language(done, tmp_path: Path, capsys: pytest.CaptureFix
     assert "line 4: 47 tokens, more than the 32 that the model reads: split into 2" in said
     assert translate.main(words) == 0
     said = capsys.readouterr().err
-    assert "line 1: it begins with no tag of a language (de): give --to." in said
+    assert "line 1: it begins with no tag of a language (de): give --to or a tag." in said
     assert out.read_text().split("\n")[1] == told[1]
     assert translate.main([*words, "--to", "fr"]) == 2
     assert "The model does not know the language 'fr': give one of de." in capsys.readouterr().err

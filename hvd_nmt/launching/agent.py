@@ -96,7 +96,6 @@ class Agent:
         self._channel.join(_LAST_WORDS_S)
 
     def _hear(self, message: Message | None) -> None:
-        """In the thread that reads."""
         if message is None:
             self._work.put(self._leave)
         elif message["do"] == "printed":

@@ -229,8 +229,9 @@ def _saver(run_setup: RunSetup, state: tf.train.Checkpoint) -> Saver:
 
 def _where_things_are(run_setup: RunSetup, step: int, seconds: float) -> str:
     config, run = run_setup.config, run_setup.config.run_dir
-    tags = sentencepiece_model.tags((run / VOCABULARY).read_bytes())
+    tags = [*sentencepiece_model.tags((run / VOCABULARY).read_bytes())]
     to = "".join(f" --to {language}" for language in sentencepiece_model.languages(tags)[:1])
+    line = " ".join([*tags[:1], "a line"])
     best = find(run, "best")
     bleu = {line["step"]: line["sacrebleu"] for line in read_metrics(run) if "sacrebleu" in line}
     top = max(bleu, key=bleu.__getitem__, default=None)
@@ -244,6 +245,6 @@ def _where_things_are(run_setup: RunSetup, step: int, seconds: float) -> str:
             *([f"report      {run / 'report.html'}"] if config.telemetry.report else []),
             f"TensorBoard tensorboard --logdir {run / TENSORBOARD_DIR}",
             f"translate   python -m hvd_nmt.translate --run {run}{to} < in.txt > out.txt",
-            f"in Python   hvd_nmt.load({str(run)!r}).translate(['a line'])",
+            f"in Python   hvd_nmt.load({str(run)!r}).translate([{line!r}])",
         ]
     )

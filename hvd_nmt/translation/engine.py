@@ -178,7 +178,7 @@ class Engine:
         if True in lacks:
             names = ", ".join(languages)
             number = first + lacks.index(True)
-            warn(number, f"it begins with no tag of a language ({names}): give --to.")
+            warn(number, f"it begins with no tag of a language ({names}): give --to or a tag.")
         return lines
 
     @contextmanager
