@@ -9,7 +9,7 @@ import numpy as np
 
 from hvd_nmt.explain import between_hosts, machines
 from hvd_nmt.explain.exchange_cost import Advice, Step, worth_saying
-from hvd_nmt.explain.intervals import PARTS, Stall, mean, phases, settled, stalls
+from hvd_nmt.explain.intervals import Stall, mean, named_parts, phases, settled, stalls
 from hvd_nmt.records.record import Interval, Run
 
 COMPUTE, NETWORK = "compute-bound", "network-bound"
@@ -28,6 +28,8 @@ _LEAST_MARGIN = 0.02
 """of the share of a wait: half the width of its 95 % interval is at least this"""
 _OPEN_LINK = 10
 """times what travels in a step, that a link could carry: it is not what exchanges wait for"""
+_STARVED = 50
+"""times faster is a card than what exchanges without processors still carry; slower is the link"""
 _BUSY_PERCENT = 90.0
 """of the processors: from here on they are full"""
 _QUICKEST = 0.1  # share of the intervals that show what the bytes alone take
@@ -84,7 +86,7 @@ class Verdict:
     step_s: float | None
     """mean wall time of a step; the median where its parts are unknown"""
     shares: dict[str, float] = field(default_factory=dict)
-    """shares of the time of all steps, by their names in `intervals.PARTS`; {} if unknown"""
+    """shares of the time of all steps, by the words of `intervals.named_parts`; {} if unknown"""
     exchange_s: float | None = None
     """seconds of a mean step of exposed exchanges of weights; None where there were none"""
     phases: tuple[Phase, ...] = ()
@@ -132,7 +134,7 @@ def verdict(run: Run) -> Verdict:
     return Verdict(
         (found[0] if len(found) == 1 else _phase(even, run)).kind, whole.step_s,
         {words: (getattr(whole, name) or 0.0) / (whole.step_s or 1.0)
-         for name, words in PARTS.items()},
+         for name, words in named_parts(run.ranks).items()},
         whole.exchange_s, tuple(found), tuple(stalled), slow, tuple(_advice(slow, even, run)),
         between_hosts.against_plain(run, measured),
         between_hosts.predicted_bytes(run, crossing) if crossing else None,
@@ -180,7 +182,8 @@ def _phase(part: Sequence[Interval], run: Run) -> Phase:
         kind = COMPUTE
     elif sent and sent.link_MB_per_s and (busy or 0.0) >= _BUSY_PERCENT:
         is_open = sent.bytes_per_step / step_s * _OPEN_LINK < sent.link_MB_per_s * 1e6
-        kind = PROCESSORS if is_open else NETWORK
+        is_slow = link is not None and link * _STARVED < sent.link_MB_per_s
+        kind = PROCESSORS if is_open and not is_slow else NETWORK
     hosts, first = run.hosts_of(step), part[0]
     ends = _slowest_and_fastest(step.rank_input_wait_s, hosts)
     differ = ends[0][1] - ends[1][1] > BINDING_SHARE * step_s

@@ -85,6 +85,11 @@ class Stall:
     """of a step, which grew most; in words"""
 
 
+def named_parts(ranks: int) -> dict[str, str]:
+    """`PARTS`, with the words for one rank, which communicates with nobody."""
+    return PARTS if ranks > 1 else PARTS | {"communication_s": "the rest of the step"}
+
+
 def stalls(intervals: Sequence[Interval]) -> list[Stall]:
     """The stalls of a run; none if there are so many that they are how its steps are."""
     found = []

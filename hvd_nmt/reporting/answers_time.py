@@ -143,8 +143,7 @@ def _parts_of_a_step(summary: RunSummary) -> tuple[Table, ...]:
     verdict, step_s = summary.verdict, summary.verdict.step_s
     if not verdict.shares or not step_s:
         return ()
-    alone = {PARTS["communication_s"]: "the rest of the step"} if summary.record.ranks == 1 else {}
-    shares = [(alone.get(name, name), share) for name, share in verdict.shares.items()]
+    shares = list(verdict.shares.items())
     if verdict.exchange_s is not None:
         name = "of the communication: exchanging weights between hosts"
         shares.append((name, verdict.exchange_s / step_s))

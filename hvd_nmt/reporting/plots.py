@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.rcsetup import cycler
 
 from hvd_nmt.explain import between_hosts, learning, machines
-from hvd_nmt.explain.intervals import PARTS, settled
+from hvd_nmt.explain.intervals import named_parts, settled
 from hvd_nmt.records.record import HostSamples, Run
 from hvd_nmt.reporting.questions import RunSummary
 
@@ -135,9 +135,10 @@ def step_parts(summary: RunSummary) -> str:
     split = settled([i for i in summary.intervals if None not in (i.compute_s, i.communication_s)])
     if len(split) < 2:
         return ""
+    parts = named_parts(summary.record.ranks).items()
     curves = [
         Curve([(i.step, getattr(i, name)) for i in split], part, style)
-        for (name, part), style in zip(PARTS.items(), _PART_STYLES, strict=True)
+        for (name, part), style in zip(parts, _PART_STYLES, strict=True)
     ]
     caption = "Means of all ranks; the parts add up to the step."
     return draw(caption, {"seconds of a step": curves}, stacked=True)

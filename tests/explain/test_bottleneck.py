@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hvd_nmt.explain import bottleneck
-from hvd_nmt.records.record import Interval, Run, Start
+from hvd_nmt.records.record import HostSamples, Interval, Run, Start
 from hvd_nmt.reporting.answers_network import sentence
 
 GRADIENT_BYTES = 243_523_584
@@ -179,3 +179,24 @@ def test_the_advice_is_about_the_slow_phase():
     assert found.advice == bottleneck.verdict(uneven((60, CUT))).advice
     assert found.advice[0].what.startswith("islands")
     assert any("network" in one.what for one in found.advice)
+
+
+def crowded(sent_bytes, card_mbit_per_s):
+    """A run that waits for its exchange, on hosts whose processors are full."""
+    made, samples = run(**CUT), []
+    for number in range(9):
+        time_s, total = 1000.0 + 10 * number, sent_bytes / 1.6 * 10 * number
+        nic = {"is_loopback": False, "link_mbit_per_s": card_mbit_per_s,
+               "sent_MB_per_s": sent_bytes / 1.6e6, "received_MB_per_s": sent_bytes / 1.6e6,
+               "sent_bytes_total": total, "received_bytes_total": total}  # fmt: skip
+        samples.append({"kind": "sample", "time_s": time_s, "nics": {"eth0": nic},
+                        "cpu_percent": 97.0})  # fmt: skip
+    hosts = tuple(HostSamples(host, {"kind": "host", "host": host}, samples) for host in "ab")
+    return dataclasses.replace(made, telemetry=hosts)
+
+
+def test_full_processors_are_to_blame_only_where_the_link_carries_much():
+    """Without processors an exchange carries some hundredth of a fast card, not a thousandth."""
+    assert bottleneck.verdict(crowded(60e6, 10_000)).kind == bottleneck.PROCESSORS  # 50 MB/s
+    assert bottleneck.verdict(crowded(6e6, 10_000)).kind == bottleneck.NETWORK  # 5 of 1,250 MB/s
+    assert bottleneck.verdict(crowded(6e6, 1_000)).kind == bottleneck.PROCESSORS  # 5 of 125 MB/s
