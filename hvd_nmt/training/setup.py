@@ -265,8 +265,8 @@ class Plan:
         if training.max_steps < (needed := training.warmup_steps + training.cooldown_steps):
             lines += [
                 f"warning     Warm-up and cool-down take {needed:,} steps: raise",
-                "            training.max_steps, or lower training.warmup_steps (raises the peak) and",
-                "            training.cooldown_steps.",
+                "            training.max_steps, or lower training.warmup_steps (raises the peak)",
+                "            and training.cooldown_steps.",
             ]
         if training.ema_decay:
             lines.append(f"average     of the weights is evaluated: decay {training.ema_decay:g}")
