@@ -235,7 +235,7 @@ def _where_things_are(run_setup: RunSetup, step: int, seconds: float) -> str:
     best = find(run, "best")
     bleu = {line["step"]: line["sacrebleu"] for line in read_metrics(run) if "sacrebleu" in line}
     top = max(bleu, key=bleu.__getitem__, default=None)
-    by_bleu = [f"            BLEU was best at step {top:,}: --evaluation.best-by bleu goes by it"]
+    by_bleu = [f"            BLEU was best at step {top:,}: evaluation.best_by bleu goes by it"]
     return "\n".join(
         [
             f"Trained to step {step:,} in {duration(seconds)}, evaluations included; this command "
