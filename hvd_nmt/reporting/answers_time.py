@@ -219,7 +219,7 @@ def state_sentence(summary: RunSummary) -> str:
         of = f" of {planned:,}" if planned else ""
         finished = f"Finished at step {end.step:,}{of}: {end.because} ({end.option})."
     last = f"last record {duration(summary.silent_s or 0.0)} ago"
-    unsure = "Running or killed (a report made on its host tells which)"
+    unsure = "Running or killed (a report made on its host shows which)"
     running = "Still running" if summary.record.locked else unsure
     state = {
         State.FINISHED: finished,
