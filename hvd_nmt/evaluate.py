@@ -10,7 +10,7 @@ Search: --beam-size --length-penalty --normalization --max-length
 Speed and memory: --backend --precision --batch-tokens
 
 --run alone scores the whole dev part with the best model and beam 4. Evaluations in training take
-500 sentences and beam 1, or as their options say. Hypothesis files are scored as they are.
+at most evaluation.sentences and evaluation.beam_size. Hypothesis files are scored as they are.
 The lines of each of several corpora are also scored by themselves. Each system is compared with the
 first one, checkpoints before files. The same command prints the same numbers.
 """

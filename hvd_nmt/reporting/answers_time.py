@@ -107,7 +107,8 @@ def _start(launch: Launch, later: Launch | None) -> tuple[str, ...]:
     step = "none" if launch.last_step is None else f"{launch.last_step:,}"
     ended = "not recorded" if launch.ended_s is None else _clock(launch.ended_s)
     code = "not recorded" if launch.exit_code is None else str(launch.exit_code)
-    killed = "its launcher was killed" * (later is not None and launch.exit_code is None)
+    lost = later is not None and launch.exit_code is None
+    killed = "its launcher was killed, or could not write" * lost
     return ranks, ended, step, code, _said_last(launch) or killed
 
 
@@ -219,8 +220,9 @@ def state_sentence(summary: RunSummary) -> str:
         of = f" of {planned:,}" if planned else ""
         finished = f"Finished at step {end.step:,}{of}: {end.because} ({end.option})."
     last = f"last record {duration(summary.silent_s or 0.0)} ago"
-    unsure = "Running or killed (a report made on its host shows which)"
-    running = "Still running" if summary.record.locked else unsure
+    running = "Still running"
+    if summary.record.source == "hvd_nmt" and not summary.record.locked:
+        running = "Running or killed (a report made on its host shows which)"
     state = {
         State.FINISHED: finished,
         State.RUNNING: f"{running}: {last}.",

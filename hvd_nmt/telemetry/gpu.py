@@ -80,14 +80,14 @@ class GpuProbe:
     def __init__(self) -> None:
         """Starts NVML and finds the GPUs; takes a second or more where persistence mode is off."""
         self.unavailable: str | None = None
-        """why there are no GPUs, such as "no NVML: Driver Not Loaded"; None where NVML works"""
+        """why there are no GPUs, such as "no NVIDIA driver: Not Found"; None where NVML works"""
         self.gpus: list[Gpu] = []
         """those that are sampled"""
         try:
             pynvml.nvmlInit()
             self.gpus = [_gpu(index) for index in range(pynvml.nvmlDeviceGetCount())]
         except pynvml.NVMLError as error:
-            self.unavailable = f"no NVML: {error}"
+            self.unavailable = f"no NVIDIA driver: {error}"
 
     def sample(self) -> list[dict[str, Any]]:
         """Each GPU's index and each field of `_READ`, None: not told; `error`: it is silent."""

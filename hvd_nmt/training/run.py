@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from hvd_nmt.checkpoints import names, weights
 from hvd_nmt.checkpoints.find import find
-from hvd_nmt.checkpoints.run_files import ORIGIN, VOCABULARY, write_record
+from hvd_nmt.checkpoints.run_files import ORIGIN, write_record
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import keyed_variables
 from hvd_nmt.common.progress import say
@@ -229,19 +229,21 @@ def _saver(run_setup: RunSetup, state: tf.train.Checkpoint) -> Saver:
 
 def _where_things_are(run_setup: RunSetup, step: int, seconds: float) -> str:
     config, run = run_setup.config, run_setup.config.run_dir
-    tags = [*sentencepiece_model.tags((run / VOCABULARY).read_bytes())]
-    to = "".join(f" --to {language}" for language in sentencepiece_model.languages(tags)[:1])
-    line = " ".join([*tags[:1], "a line"])
+    tags = sentencepiece_model.tags(run_setup.data.source_spm_path.read_bytes())
+    tag = next((tag for tag in tags if sentencepiece_model.languages([tag])), "")
+    to = "".join(f" --to {language}" for language in sentencepiece_model.languages([tag]))
+    line = f"{tag} a line".strip()
     best = find(run, "best")
     bleu = {line["step"]: line["sacrebleu"] for line in read_metrics(run) if "sacrebleu" in line}
     top = max(bleu, key=bleu.__getitem__, default=None)
-    by_bleu = [f"            BLEU was best at step {top:,}: evaluation.best_by bleu goes by it"]
+    by_bleu = [f"            BLEU was best at step {top:,}; evaluation.best_by bleu keeps that one"]
+    other = config.evaluation.best_by != "bleu" and top not in (None, names.step_of(best))
     return "\n".join(
         [
             f"Trained to step {step:,} in {duration(seconds)}, evaluations included; this command "
             f"took {duration(time.time() - process_started_s())}.",
             f"best        {best}",
-            *(by_bleu if top not in (None, names.step_of(best)) else ()),
+            *(by_bleu if other else ()),
             *([f"report      {run / 'report.html'}"] if config.telemetry.report else []),
             f"TensorBoard tensorboard --logdir {run / TENSORBOARD_DIR}",
             f"translate   python -m hvd_nmt.translate --run {run}{to} < in.txt > out.txt",

@@ -135,7 +135,7 @@ RUNS = {
     "GPUs by name": planned(gpu=gpu(2, visible_devices="GPU-1,GPU-0")),
     "MIG instances": planned(gpu=gpu(2, visible_devices="MIG-a,MIG-b")),
     "four GPUs": planned(gpu=gpu(4)),
-    "no driver": planned(gpu=gpu(0, unavailable="no NVML: Driver Not Loaded")),
+    "no driver": planned(gpu=gpu(0, unavailable="no NVIDIA driver: Driver Not Loaded")),
     "a lost GPU": planned(gpu=gpu(2, gpus=[card(0), card(1, "GPU is lost")])),
     "a lost GPU that nobody sees":
         on_both(gpu=gpu(3, gpus=[card(0), card(1), card(2, "GPU is lost")],

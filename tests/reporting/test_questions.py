@@ -35,7 +35,7 @@ def variants(made: Make) -> dict[str, tuple[int, dict[str, Any], dict[str, Any]]
              "starts": (Start(made().hosts), Start(made().hosts, islands, 1.6))}  # fmt: skip
     waiting = [with_gpus(of, memory_activity_percent=3, power_limit_w=300.0, throttle_reasons=held)
                for of, held in zip(hosts, ([], ["power cap"]), strict=True)]  # fmt: skip
-    no_gpu = [HostSamples(of.host, {"gpu_unavailable": "no NVML: Driver Not Loaded"},
+    no_gpu = [HostSamples(of.host, {"gpu_unavailable": "no NVIDIA driver: Not Found"},
                           [{**sample, "gpus": []} for sample in of.samples])
               for of in hosts]  # fmt: skip
     resumed = {"of_interval": lambda i: {"start": int(i.step > 500)} | (

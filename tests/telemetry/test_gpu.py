@@ -98,7 +98,7 @@ def test_what_a_gpu_or_an_old_driver_does_not_tell_costs_its_own_values(
 def test_without_a_driver_or_its_library_the_reason_is_told(nvml_library, tmp_path):
     nvml_library.gpus, nvml_library.init = 2, pynvml.NVML_ERROR_DRIVER_NOT_LOADED
     probe = GpuProbe()
-    assert probe.unavailable == "no NVML: Driver Not Loaded"
+    assert probe.unavailable == "no NVIDIA driver: Driver Not Loaded"
     assert (probe.gpus, probe.sample()) == ([], [])
     # On a machine with a driver the real library must not be found, so a broken one goes first.
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"no library")
@@ -107,4 +107,4 @@ def test_without_a_driver_or_its_library_the_reason_is_told(nvml_library, tmp_pa
         [sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True,
         env=os.environ | {"LD_LIBRARY_PATH": os.fspath(tmp_path)},
     )  # fmt: skip
-    assert done.stdout == "no NVML: NVML Shared Library Not Found\n"
+    assert done.stdout == "no NVIDIA driver: NVML Shared Library Not Found\n"
