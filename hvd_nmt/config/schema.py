@@ -128,6 +128,10 @@ class TrainingConfig:
     """steps over which the rate rises"""
     cooldown_steps: NaturalInt = 0
     """last steps, in which the rate falls to 0 in a line; 0: none, as in the recipe"""
+    optimizer: Literal["adam", "muon"] = "adam"
+    """muon: orthogonal updates for the matrices inside the layers, and Adam for the rest"""
+    muon_rate_factor: PositiveFloat = 3.0
+    """muon: rate of these matrices, times the learning rate"""
     adam_beta1: Share = 0.9
     """decay of Adam's first moment"""
     adam_beta2: Share = 0.997

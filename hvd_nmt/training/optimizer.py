@@ -1,4 +1,4 @@
-"""Adam, and what wraps it."""
+"""The optimizer of a run, Adam or Muon, and what wraps it."""
 
 import types
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,9 @@ from hvd_nmt.checkpoints.state import AdamState
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.model import device
 from hvd_nmt.training import horovod
+from hvd_nmt.training.adam import Adam
 from hvd_nmt.training.gradient_sums import GradientSums, group_count
+from hvd_nmt.training.muon import Muon
 
 
 def build(
@@ -22,22 +24,21 @@ def build(
 ) -> keras.optimizers.Optimizer:
     """The optimizer that `compile` gets, with all its slots.
 
-    Horovod wraps Adam and the loss scale wraps Horovod: scaled gradients are summed, so an Inf of
+    Horovod wraps it, and the loss scale wraps Horovod: scaled gradients are summed, so an Inf of
     one rank reaches all, and all skip the same step. `precision` float16 adds a dynamic loss scale;
     `sums` None: Horovod sums.
     """
-    optimizer = horovod.distributed_optimizer(
-        Adam(
-            learning_rate=0.0,  # set before each step, see `callbacks.LearningRate`
-            beta_1=config.adam_beta1,
-            beta_2=config.adam_beta2,
-            epsilon=config.adam_epsilon,
-            jit_compile=False,
-            decoupled_decay=config.weight_decay,
-        ),
-        group_count(variables),
-        sums,
-    )
+    constants = {
+        "learning_rate": 0.0,  # set before each step, see `callbacks.LearningRate`
+        "beta_1": config.adam_beta1, "beta_2": config.adam_beta2, "epsilon": config.adam_epsilon,
+        "jit_compile": False, "decoupled_decay": config.weight_decay,
+    }  # fmt: skip
+    if config.optimizer == "muon":
+        factor, dtype = config.muon_rate_factor, "bfloat16" if precision != "float32" else precision
+        optimizer = Muon(**constants, rate_factor=factor, compute_dtype=dtype)
+    else:
+        optimizer = Adam(**constants)
+    optimizer = horovod.distributed_optimizer(optimizer, group_count(variables), sums)
     if precision == "float16":
         optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer)
     optimizer.build(variables)
@@ -149,64 +150,3 @@ def move_average(
     for mean, weight in zip(means, weights, strict=True):
         # One pass in place; `assign` would make two more tensors of the weight's size.
         tf.raw_ops.ResourceApplyGradientDescent(var=mean.handle, alpha=rate, delta=mean - weight)
-
-
-class Adam(keras.optimizers.Adam):
-    """Adam (Kingma and Ba 2015) with TensorFlow's fused kernel: one pass over each weight.
-
-    tf_keras' own takes about ten passes. Gradients are dense here, see `horovod`. In each step a
-    matrix loses `decoupled_decay` of itself times the learning rate, as in AdamW (Loshchilov and
-    Hutter 2019); norms and biases, which are vectors, do not.
-    """
-
-    def __init__(self, *constants: float, decoupled_decay: float = 0.0, **options: Any) -> None:
-        super().__init__(*constants, **options)
-        self._decoupled_decay = decoupled_decay
-
-    def get_config(self) -> dict[str, Any]:
-        """What makes another like this, which is how Horovod wraps it."""
-        return super().get_config() | {"decoupled_decay": self._decoupled_decay}
-
-    def apply_gradients(
-        self, gradients: Iterable[tuple[tf.Tensor, tf.Variable]], *,
-        applies: tf.Tensor | None = None, **options: Any,
-    ) -> Any:  # fmt: skip
-        """As in Keras, with what all weights have in common computed once.
-
-        Where `applies`, a bool scalar, is False nothing is changed, if the gradients are 0.
-        """
-        steps = tf.cast(self.iterations + 1, tf.float32)
-        beta_1, beta_2 = (tf.constant(b, tf.float32) for b in (self.beta_1, self.beta_2))
-        rate = tf.convert_to_tensor(self.learning_rate)
-        self._of_all_weights = {
-            "beta1_power": tf.pow(beta_1, steps), "beta2_power": tf.pow(beta_2, steps),
-            "lr": rate, "beta1": beta_1, "beta2": beta_2,
-        }  # fmt: skip
-        if applies is not None:
-            neutral = {"lr": 0.0, "beta1": 1.0, "beta2": 1.0}
-            self._of_all_weights |= {
-                name: tf.where(applies, self._of_all_weights[name], value)
-                for name, value in neutral.items()
-            }
-        done = super().apply_gradients(gradients, **options)
-        if applies is not None:
-            self.iterations.assign_sub(tf.cast(~applies, tf.int64))
-        return done
-
-    def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
-        """Update one weight and its two moments in place."""
-        index = self._index_dict[self._var_key(variable)]
-        if self._decoupled_decay and variable.shape.rank > 1:
-            share = self._of_all_weights["lr"] * self._decoupled_decay
-            # One pass in place.
-            tf.raw_ops.ResourceApplyGradientDescent(
-                var=variable.handle, alpha=share, delta=variable
-            )
-        tf.raw_ops.ResourceApplyAdam(
-            var=variable.handle,
-            m=self._momentums[index].handle,
-            v=self._velocities[index].handle,
-            **self._of_all_weights,
-            epsilon=self.epsilon,
-            grad=gradient,
-        )

@@ -52,6 +52,7 @@ _DECIDES_RESUME = (
     "training.tokens_per_step",
     "training.seed",
     "training.freeze",
+    "training.optimizer",
     "training.ema_decay",
 )
 

@@ -11,8 +11,8 @@ from hvd_nmt.checkpoints.state import keyed_variables
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.model import device
 from hvd_nmt.training import horovod
+from hvd_nmt.training.adam import Adam
 from hvd_nmt.training.optimizer import (
-    Adam,
     build,
     loss_scale,
     state,
