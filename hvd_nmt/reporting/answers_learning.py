@@ -132,6 +132,12 @@ def learning_rate(summary: RunSummary) -> Answer:
     rises = f"The rate rises in a straight line to {rate:.3g} at step {step:,}"
     answer = f"{rises}, its peak, and then {schedule.words()}"
     recorded += " The rate warms up because Adam's moments are not yet reliable in the first steps."
+    training = run.config.get("training", {})
+    if training.get("optimizer") == "muon":
+        recorded += (
+            " Muon moves the matrices inside the layers in orthogonal steps, at "
+            f"{training['muon_rate_factor']:g} times this rate; Adam moves the rest."
+        )
     if run.max_steps and run.max_steps < schedule.warmup_steps:
         whole = dataclasses.replace(schedule, max_steps=math.inf).peak()
         answer = (

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import toy
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.model import device
 from hvd_nmt.training import horovod, optimizer
@@ -113,3 +114,16 @@ def test_horovod_wraps_it_with_its_own_options():
     alone, _ = moved(muon(beta_2=config.adam_beta2, epsilon=config.adam_epsilon))
     for name, value in alone.items():
         np.testing.assert_array_equal(found[name], value)
+
+
+@pytest.mark.long
+def test_one_two_and_four_ranks_train_the_same_model(toy_commands, toy_data, tmp_path):
+    losses = []
+    for ranks in (1, 2, 4):
+        options = ("--training.optimizer", "muon", "--model.dropout", "0")
+        run = toy.train_options(toy_data, f"run{ranks}", 15, *options)
+        done = toy_commands.train(*run, cwd=tmp_path, ranks=ranks)
+        assert done.returncode == 0, done.stderr
+        losses.append([line["train_loss"] for line in toy.metrics(tmp_path / f"run{ranks}")])
+    assert losses[0][-1] < 0.95 * losses[0][0]
+    np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=1e-3)

@@ -21,7 +21,9 @@ EXACT = ("train_loss", "train_nll", "learning_rate", "Loss_Optimization/global_g
 SAVE_OFTEN = ("--checkpoints.every-steps", "3", "--checkpoints.keep", "2")
 STAGES = """data: {stages: [{until: 18, weights: {clean: 1, crawled: 2}},
 {until: end, weights: {back: 3, clean: as is}}]}"""
-WITH_ALL = ("--training.ema-decay", "0.9", "--config", "stages.yaml")
+WITH_ALL = (
+    "--training.ema-decay", "0.9", "--config", "stages.yaml", "--training.optimizer", "muon"
+)  # fmt: skip
 COPIES = ("--bpe-dropout", "0.1", "--noise.typos", "0.1", "--copies", "3")
 
 
@@ -68,8 +70,9 @@ def one_rank(
 def two_ranks(toy_commands: Forks, train_until, tmp_path_factory: pytest.TempPathFactory) -> dict:
     """Runs under horovodrun: never interrupted; killed and resumed; resumed on one rank.
 
-    They keep a moving average, which is in their checkpoints and what they evaluate, mix three
-    corpora with tags in two stages, and have another copy of a sentence each time it comes.
+    They train with Muon, keep a moving average, which is in their checkpoints and what they
+    evaluate, mix three corpora with tags in two stages, and have another copy of a sentence each
+    time it comes.
     """
     cwd = tmp_path_factory.mktemp("two_ranks")
     (cwd / "stages.yaml").write_text(STAGES)
