@@ -77,8 +77,9 @@ class ModelConfig:
     """attention heads; must divide the width"""
     feed_forward_width: Size = 1024
     """hidden width of the feed-forward blocks, units"""
-    positions: Literal["sinusoidal", "learned", "marian"] = "sinusoidal"
-    """position signal; learned needs weights, marian is sinusoidal with Marian's wavelengths"""
+    positions: Literal["sinusoidal", "learned", "marian", "rotary"] = "sinusoidal"
+    """position signal; learned needs weights, marian is sinusoidal with Marian's wavelengths,
+    rotary turns queries and keys of self-attention instead"""
     max_length: Size = 128
     """longest sentence the model reads or writes, tokens"""
     dropout: Share = 0.1

@@ -177,6 +177,11 @@ def specification(
     from ctranslate2 import specs
 
     config, starts_from_zero = model.config, model.extra_positions > 0
+    if config.positions == "rotary":
+        raise ConfigError(
+            "The model has model.positions rotary, which hvd_nmt does not write for CTranslate2: "
+            "use --backend tensorflow, or export --to saved-model."
+        )
     spec = specs.TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
         config.heads,

@@ -7,6 +7,7 @@ positions (in a decoding step the hypotheses of a sentence), L cached keys of a 
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.config import ModelConfig
@@ -23,6 +24,7 @@ class SelfAttention(Block):
     def __init__(self, config: ModelConfig, seed: Iterator[int], name: str) -> None:
         super().__init__(name)
         self.heads, self.rate = config.heads, config.attention_dropout
+        self.rotary = config.positions == "rotary"
         width, biased = config.width, config.biases == "all"
         self.qkv = self.kernel("qkv", width, width, seed, parts=3)
         self.output_kernel = self.kernel("output_kernel", width, width, seed)
@@ -31,13 +33,15 @@ class SelfAttention(Block):
 
     def call(self, x_BxTxD: tf.Tensor, bias_Bx1xTxT: tf.Tensor, drop: Drop) -> tf.Tensor:
         """All positions at once, [B, T, D]; the bias as in `attend`."""
-        q_BxHxTxK, k_BxHxTxK, v_BxHxTxK = self.project(x_BxTxD)
+        position_T = tf.range(tf.shape(x_BxTxD)[1])
+        q_BxHxTxK, k_BxHxTxK, v_BxHxTxK = self.project(x_BxTxD, position_T)
         y_BxTxD, _ = attend(q_BxHxTxK, k_BxHxTxK, v_BxHxTxK, bias_Bx1xTxT, drop, self.rate)
         return linear(y_BxTxD, self.output_kernel, self.output_bias)
 
-    def project(self, x_BxTxD: tf.Tensor) -> list[tf.Tensor]:
-        """Queries, keys and values, each [B, H, T, K]."""
-        return split_heads(linear(x_BxTxD, self.qkv, self.qkv_bias), 3, self.heads)
+    def project(self, x_BxTxD: tf.Tensor, position_T: tf.Tensor) -> list[tf.Tensor]:
+        """Queries, keys and values, each [B, H, T, K]; one position may stand for all T."""
+        q, k, v = split_heads(linear(x_BxTxD, self.qkv, self.qkv_bias), 3, self.heads)
+        return [rotated(q, position_T), rotated(k, position_T), v] if self.rotary else [q, k, v]
 
     def step(
         self, x_BxQxD: tf.Tensor, cache: Cache, position: tf.Tensor, bias_Bx1xQxL: tf.Tensor
@@ -47,7 +51,7 @@ class SelfAttention(Block):
         `position` is an int32 scalar, the bias is that of `history_bias`. The cache must have room.
         Returns [B, Q, D], and the cache with the new keys and values in it.
         """
-        q_BxHxQxK, *new = self.project(x_BxQxD)
+        q_BxHxQxK, *new = self.project(x_BxQxD, position[None])
         keys_BxHxLxK, values_BxHxLxK = (
             _put(old, position, x) for old, x in zip(cache, new, strict=True)
         )
@@ -98,6 +102,19 @@ def split_heads(x_BxTxPD: tf.Tensor, parts: int, heads: int) -> list[tf.Tensor]:
     units = x_BxTxPD.shape[-1] // (parts * heads)
     x_BxTxPxHxK = tf.reshape(x_BxTxPD, [shape[0], shape[1], parts, heads, units])
     return tf.unstack(tf.transpose(x_BxTxPxHxK, [2, 0, 3, 1, 4]))
+
+
+def rotated(x_BxHxTxK: tf.Tensor, position_T: tf.Tensor) -> tf.Tensor:
+    """Queries or keys, turned in K / 2 planes by angles that grow with the position.
+
+    So their products depend on the distance alone. Source: Su et al. 2021, eq. 34, in halves.
+    """
+    half = x_BxHxTxK.shape[-1] // 2
+    rates_R = tf.constant(10_000.0 ** (-np.arange(half) / half), tf.float32)
+    angle_TxR = tf.cast(position_T, tf.float32)[:, None] * rates_R
+    cos_TxR, sin_TxR = (tf.cast(f(angle_TxR), x_BxHxTxK.dtype) for f in (tf.cos, tf.sin))
+    x, y = tf.split(x_BxHxTxK, 2, -1)
+    return tf.concat([x * cos_TxR - y * sin_TxR, x * sin_TxR + y * cos_TxR], -1)
 
 
 def attend(

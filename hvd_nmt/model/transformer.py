@@ -295,7 +295,9 @@ class Transformer(keras.Model):
         table_VxD = tf.convert_to_tensor(embedding_VxD)
         x_BxTxD = tf.gather(table_VxD, ids_BxT) * self.config.width**0.5
         x_BxTxD *= tf.cast(tf.not_equal(ids_BxT, PAD), x_BxTxD.dtype)[:, :, None]
-        return tf.cast(x_BxTxD + self.position_signal(position_T), self.activation_dtype)
+        if self.config.positions != "rotary":
+            x_BxTxD += self.position_signal(position_T)
+        return tf.cast(x_BxTxD, self.activation_dtype)
 
 
 class OpenSeq2SeqTransformer(Transformer):

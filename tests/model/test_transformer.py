@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt.config import BOS, EOS, PAD, ModelConfig
+from hvd_nmt.model.attention import rotated
 from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.transformer import Transformer, build_transformer
 
@@ -15,7 +16,10 @@ PLAIN = ModelConfig(2, 2, 16, 2, 32, max_length=24)
 MARIAN = dataclasses.replace(
     PLAIN, norm="post", norm_epsilon=1e-5, activation="swish", biases="all", positions="marian"
 )
-OWN = {"sinusoidal": PLAIN, "learned": dataclasses.replace(PLAIN, positions="learned")}
+OWN = {"sinusoidal": PLAIN} | {
+    positions: dataclasses.replace(PLAIN, positions=positions)
+    for positions in ("learned", "rotary")
+}
 IMPORTED = {
     "openseq2seq": dataclasses.replace(PLAIN, start="openseq2seq"),
     "marian": MARIAN,
@@ -217,3 +221,18 @@ def test_each_place_has_its_rate_of_dropout():
     encoder = [(0.1, 5, 16), (0.2, 2, 5, 5), (0.1, 5, 16), (0.3, 5, 32), (0.1, 5, 16)]
     decoder = [(0.1, 7, 16), (0.2, 2, 7, 7), (0.1, 7, 16), (0.2, 2, 7, 5), (0.1, 7, 16)]
     assert found == [*encoder, *decoder, (0.3, 7, 32), (0.1, 7, 16)]
+
+
+def test_rotary_products_are_those_of_complex_numbers_and_know_distances_alone():
+    chance = np.random.default_rng(7)
+    q, k = chance.normal(size=(2, 1, 1, 6, 8)).astype(np.float32)
+    places = np.arange(6)
+    turn = np.exp(1j * places[:, None] * 10_000.0 ** (-np.arange(4) / 4))
+
+    def products(first):
+        turned = [rotated(tf.constant(x), tf.constant(places + first)) for x in (q, k)]
+        return tf.matmul(*turned, transpose_b=True).numpy()[0, 0]
+
+    one, other = ((x[0, 0, :, :4] + 1j * x[0, 0, :, 4:]) * turn for x in (q, k))
+    np.testing.assert_allclose(products(0), (one @ other.conj().T).real, atol=1e-5)
+    np.testing.assert_allclose(products(0), products(9), atol=1e-4)
