@@ -88,6 +88,7 @@ def variants(made: Make) -> dict[str, tuple[int, dict[str, Any], dict[str, Any]]
         "a log without parts of steps": (5, log, {}),
         "another schedule": (6, training(learning_rate=1e-3, decay="warmup_stable_decay",
                                          cooldown_steps=5000), {}),
+        "Muon": (6, training(optimizer="muon", muon_rate_factor=3.3), {}),
         "resumed with another schedule": (
             6, {"of_interval": lambda i: {"start": int(i.step > 500)} | (
                 {"learning_rate": 0.8 * i.learning_rate} if i.step <= 500 else {}),
