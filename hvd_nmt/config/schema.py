@@ -134,13 +134,13 @@ class TrainingConfig:
     muon_rate_factor: PositiveFloat = 3.0
     """muon: rate of these matrices, times the learning rate"""
     adam_beta1: Share = 0.9
-    """decay of Adam's first moment"""
+    """decay of Adam's first moment, and of Muon's momentum"""
     adam_beta2: Share = 0.997
     """decay of Adam's second moment"""
     adam_epsilon: PositiveFloat = 1e-9
     """small number added to the root of Adam's second moment"""
     weight_decay: NaturalFloat = 0.0
-    """AdamW: share of each matrix lost in a step, times the learning rate; 0: plain Adam"""
+    """AdamW: share of each matrix lost in a step, times its learning rate; 0: plain Adam"""
     label_smoothing: Share = 0.1
     """probability mass spread over all wrong tokens"""
     clip_norm: NaturalFloat = 0.0

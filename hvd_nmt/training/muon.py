@@ -1,7 +1,7 @@
 """Muon: momentum that is made orthogonal before it moves the matrices inside the layers.
 
 Embeddings, norms and biases are left to Adam. Of a momentum U S V' the update is nearly U V', so
-that all directions of a matrix learn alike. Every rank computes it from the summed gradients.
+that all its large directions learn alike. Every rank computes it from the summed gradients.
 
 Sources: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon; the polynomials as by
 Amsel et al. 2025 (Polar Express), each the best for the singular values that the last one leaves.

@@ -34,7 +34,9 @@ def build(
         "jit_compile": False, "decoupled_decay": config.weight_decay,
     }  # fmt: skip
     if config.optimizer == "muon":
-        factor, dtype = config.muon_rate_factor, "bfloat16" if precision != "float32" else precision
+        # GPUs that are given float16 have no fast bfloat16, and float16 would overflow.
+        dtype = "bfloat16" if precision == "bfloat16" else "float32"
+        factor = config.muon_rate_factor
         optimizer = Muon(**constants, rate_factor=factor, compute_dtype=dtype)
     else:
         optimizer = Adam(**constants)

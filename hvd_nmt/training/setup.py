@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from hvd_nmt.checkpoints.contents import FLOAT_BYTES
 from hvd_nmt.checkpoints.state import AdamState, run_state, weights_to_train
-from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.common.errors import ClusterError, ConfigError
 from hvd_nmt.common.units import data_size, step_duration
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import PLAIN, Exchange
@@ -74,7 +74,19 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
     exchange = Exchange.of(config.training, len(set(hosts)))
     groups = None if exchange.kind == "float32" else gradient_sums.meet(hosts, rank.index)
     by_rank = horovod.gather(devices.description(rank))
+    if config.training.optimizer == "muon":
+        require_equal_devices(by_rank[rank.index])
     return RunSetup(config, rank, hosts, by_rank, data, batch_plan, precision, exchange, groups)
+
+
+def require_equal_devices(description: str) -> None:
+    """See that the matrix products of Muon, which each rank makes alone, end in the same digits."""
+    kind = f"CPU {sorted(cpu_flags())}" if description.startswith("CPU") else description
+    if len(set(horovod.gather(kind))) > 1:
+        raise ClusterError(
+            "training.optimizer muon needs ranks with the same processors or GPUs, and these "
+            "differ: use training.optimizer adam."
+        ).of_all_ranks()
 
 
 def _require_places(config: Config, data: DataDirectory) -> None:

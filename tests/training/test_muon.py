@@ -5,11 +5,13 @@ import pytest
 import tensorflow as tf
 
 import toy
+from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.model import device
 from hvd_nmt.training import horovod, optimizer
 from hvd_nmt.training.adam import Adam
 from hvd_nmt.training.muon import Muon, orthogonal
+from hvd_nmt.training.setup import require_equal_devices
 
 BETA, DECAY, FACTOR, RATE = 0.8, 0.3, 3.0, 0.01
 POLYNOMIALS = (8.0934, -23.6204, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, -1.9772, 0.4526)
@@ -43,8 +45,8 @@ def moved(made, variables=None, steps=3, finite=True):
     for step in range(steps):
         made.learning_rate = RATE * (step + 1)
         apply(*map(tf.constant, values(100 + step).values()))
-    momenta = dict(zip(variables, made._momentums, strict=True))
-    return variables, momenta
+    momenta = getattr(made, "inner_optimizer", made)._momentums
+    return variables, dict(zip(variables, momenta, strict=True))
 
 
 def reference(name, steps=3):
@@ -117,6 +119,20 @@ def test_horovod_wraps_it_with_its_own_options():
     alone, _ = moved(muon(beta_2=config.adam_beta2, epsilon=config.adam_epsilon))
     for name, value in alone.items():
         np.testing.assert_array_equal(found[name], value)
+
+
+def test_float16_goes_through_with_its_loss_scale():
+    config = TrainingConfig(optimizer="muon")
+    variables = weights()
+    found, _ = moved(optimizer.build(config, "float16", [*variables.values()]), variables)
+    assert all(np.abs(found[name] - value).max() > 0 for name, value in values(1).items())
+
+
+def test_ranks_with_other_processors_are_refused(monkeypatch):
+    require_equal_devices("CPU, 1 thread")
+    monkeypatch.setattr(horovod, "gather", lambda kind: [kind, "CPU ['avx2']"])
+    with pytest.raises(ClusterError, match=r"use training\.optimizer adam"):
+        require_equal_devices("CPU, 1 thread")
 
 
 @pytest.mark.long
