@@ -175,18 +175,18 @@ def specification(
     pieces, which are given by id, get names that no text can hold.
     """
     from ctranslate2 import specs
+    from ctranslate2.specs import transformer_spec
 
     config, starts_from_zero = model.config, model.extra_positions > 0
+    options: dict[str, Any] = {
+        "num_heads": config.heads, "pre_norm": config.norm == "pre",
+        "activation": specs.Activation[config.activation.upper()],
+    }  # fmt: skip
     if config.positions == "rotary":
-        raise ConfigError(
-            "The model has model.positions rotary, which hvd_nmt does not write for CTranslate2: "
-            "use --backend tensorflow, or export --to saved-model."
-        )
-    spec = specs.TransformerSpec.from_config(
-        (config.encoder_layers, config.decoder_layers),
-        config.heads,
-        pre_norm=config.norm == "pre",
-        activation=specs.Activation[config.activation.upper()],
+        options |= {"rotary_dim": 0, "rotary_interleave": False}  # all units of a head, in halves
+    spec = specs.TransformerSpec(
+        transformer_spec.TransformerEncoderSpec(config.encoder_layers, **options),
+        transformer_spec.TransformerDecoderSpec(config.decoder_layers, **options),
     )
     halves = {"float16": np.float16, "bfloat16": tf.bfloat16.as_numpy_dtype}
     _copy_weights(model, spec, halves.get(quantization, np.float32))
@@ -229,10 +229,13 @@ def _copy_weights(model: Transformer, spec: Any, dtype: type[np.generic]) -> Non
     decoder.embeddings.weight = decoder.projection.weight = array(model.embedding)
     if model.logits_bias is not None:
         decoder.projection.bias = array(model.logits_bias)
-    places = tf.range(model.max_length + model.extra_positions)
+    signal_TxD = model.position_signal(tf.range(model.max_length + model.extra_positions))
+    # With rotary positions nothing is added to the embeddings, of which its encoder asks for zeros.
+    signal_TxD *= float(model.config.positions != "rotary")
     for part, layers in ((encoder, model.encoder), (decoder, model.decoder)):
         part.scale_embeddings = True
-        part.position_encodings.encodings = array(model.position_signal(places))
+        if hasattr(part, "position_encodings"):
+            part.position_encodings.encodings = array(signal_TxD)
         for inner, layer in zip(part.layer, layers, strict=True):
             own, block = inner.self_attention, layer.attention
             norm(own.layer_norm, layer.attention_norm)

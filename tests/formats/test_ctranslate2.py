@@ -100,6 +100,7 @@ SOURCE, TARGET = [5, 9, 30, 7, 12, EOS], [8, 8, 21, 37, 6, 15, 33, EOS]
         {"norm": "post", "positions": "marian", "activation": "swish", "biases": "all"},
         {"activation": "gelu", "norm_epsilon": 0.1},
         {"start": "openseq2seq"},
+        {"positions": "rotary"},
     ],
     ids=str,
 )
@@ -140,8 +141,6 @@ def test_what_cannot_be_done_is_one_sentence(exported, monkeypatch):
     for wish in (Decoding(sample=True), Decoding(coverage_penalty=0.2), Decoding(min_length=2)):
         with pytest.raises(ConfigError, match="use --backend tensorflow"):
             CTranslate2Translator(exported, wish)
-    with pytest.raises(ConfigError, match=r"positions rotary, .* export --to saved-model"):
-        ctranslate2.specification(random_model(positions="rotary"), PIECES, PIECES, "float32")
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(ConfigError, match=r"pip install 'ctranslate2>=4,<5'"):
         CTranslate2Translator(exported)
