@@ -85,7 +85,8 @@ def train_model(
     Args:
         run_dir (path): run directory, made if missing.
         data (path or dict): data directory, or a section as those below; else the embedded corpus.
-        preset (str): demo (2+2 layers, 128 wide), small, multi30k, base or big.
+        preset (str): demo (2+2 layers, 128 wide), small, multi30k, base, big,
+            base-muon or big-muon.
         training (dict): max_steps, warmup_steps (steps), tokens_per_step (target tokens) ...
         model (dict): encoder_layers, decoder_layers, heads, width (units), dropout (0 to 1) ...
         evaluation (dict): every_steps (steps) ...

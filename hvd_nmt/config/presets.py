@@ -42,8 +42,17 @@ def presets() -> dict[str, tuple[str, Config]]:
         small,
         run_dir=Path("runs/multi30k"),
         data=DataConfig(Path("data/multi30k"), corpus="files", vocabulary_size=8000),
-        training=dataclasses.replace(
-            small.training, tokens_per_step=1024, learning_rate=0.6, cooldown_steps=700
+        model=ModelConfig(2, 2, positions="rotary"),
+        training=TrainingConfig(
+            max_steps=2450,
+            tokens_per_step=1024,
+            learning_rate=0.006,
+            decay="linear",
+            warmup_steps=50,
+            optimizer="muon",
+            muon_rate_factor=3.3,
+            adam_beta2=0.98,
+            weight_decay=0.1,
         ),
     )
     base = dataclasses.replace(
@@ -64,10 +73,29 @@ def presets() -> dict[str, tuple[str, Config]]:
             base.model, width=1024, heads=16, feed_forward_width=4096, dropout=0.3
         ),
     )
+    base_muon, big_muon = (
+        dataclasses.replace(
+            recipe,
+            run_dir=Path(f"{recipe.run_dir}-muon"),
+            model=dataclasses.replace(recipe.model, positions="rotary"),
+            training=dataclasses.replace(
+                multi30k.training,
+                max_steps=recipe.training.max_steps,
+                tokens_per_step=recipe.training.tokens_per_step,
+                log_every=recipe.training.log_every,
+                learning_rate=0.002,
+                warmup_steps=2000,
+                weight_decay=0.01,
+            ),
+        )
+        for recipe in (base, big)
+    )
     return {
         "demo": ("2+2 layers, 128 wide, embedded corpus: minutes on two CPU cores", demo),
         "small": ("3+3 layers, 256 wide, vocabulary 8,000, embedded corpus", small),
-        "multi30k": ("the small model on Multi30k prepared in data/multi30k", multi30k),
+        "multi30k": ("2+2 layers, 256 wide, Muon; for Multi30k prepared in data/multi30k", multi30k),
         "base": ("the recipe: transformer-base, 6+6 layers, 512 wide, vocabulary 32,768", base),
         "big": ("transformer-big, 6+6 layers, 1024 wide", big),
+        "base-muon": ("base with Muon and rotary positions; not tried at scale", base_muon),
+        "big-muon": ("big with Muon and rotary positions; not tried at scale", big_muon),
     }

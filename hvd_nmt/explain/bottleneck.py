@@ -115,7 +115,8 @@ def verdict(run: Run) -> Verdict:
     if not counted:
         times = [interval.step_s for interval in run.intervals if interval.step_s]
         return Verdict(UNKNOWN, median(times) if times else None)
-    whole, stalled = mean(counted), [_with_culprit(stall, run) for stall in stalls(counted)]
+    whole = mean(counted)
+    stalled = [_with_culprit(stall, run) for stall in stalls(counted, run.ranks)]
     even = [each for each in counted if each not in [stall.interval for stall in stalled]]
     crossing = [i for i in counted if len(set(run.hosts_of(i))) > 1]
     sent = between_hosts.middle(between_hosts.traffic(run, crossing))

@@ -90,7 +90,7 @@ def named_parts(ranks: int) -> dict[str, str]:
     return PARTS if ranks > 1 else PARTS | {"communication_s": "the rest of the step"}
 
 
-def stalls(intervals: Sequence[Interval]) -> list[Stall]:
+def stalls(intervals: Sequence[Interval], ranks: int) -> list[Stall]:
     """The stalls of a run; none if there are so many that they are how its steps are."""
     found = []
     for n, interval in enumerate(intervals):
@@ -100,7 +100,7 @@ def stalls(intervals: Sequence[Interval]) -> list[Stall]:
         seconds = (step_s - usual_s) * interval.steps
         if step_s > _STALL * usual_s and seconds > _STALL_STEPS * usual_s and len(near) > 2:
             grown = {part: (getattr(interval, name) or 0.0) - getattr(usual, name)
-                     for name, part in PARTS.items()}  # fmt: skip
+                     for name, part in named_parts(ranks).items()}  # fmt: skip
             found.append(Stall(interval, seconds, max(grown, key=lambda part: grown[part])))
     return found if len(found) <= max(_USUAL_LENGTH, len(intervals) // 20) else []
 

@@ -24,7 +24,7 @@ tensorflow_import.import_tensorflow()
 
 import tensorflow as tf  # noqa: E402
 
-from hvd_nmt.config.presets import presets  # noqa: E402
+from hvd_nmt.config import Config, ModelConfig, TrainingConfig  # noqa: E402
 from hvd_nmt.data.batch_plan import BatchPlan, Position  # noqa: E402
 from hvd_nmt.data.batches import batches  # noqa: E402
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences  # noqa: E402
@@ -35,7 +35,8 @@ from hvd_nmt.model.translator import Translator  # noqa: E402
 from hvd_nmt.training import devices, horovod, optimizer  # noqa: E402
 from hvd_nmt.training.step import TrainingModel  # noqa: E402
 
-CONFIG = presets()["small"][1]
+CONFIG = Config(model=ModelConfig(), training=TrainingConfig())
+"""3+3 layers, 256 wide, and Adam: whatever the presets become"""
 VOCABULARY = 8000
 TOKENS = 4096
 """target tokens of a training step, and source tokens of a batch to decode or to score"""
