@@ -9,9 +9,9 @@
 
 Run: --run-dir --data.directory --data.corpus --training.init-from --training.seed
 Model: --model.encoder-layers --model.decoder-layers --model.width --model.heads
-    --model.feed-forward-width --model.max-length --model.dropout
+    --model.feed-forward-width --model.dropout
 Steps and learning rate: --training.max-steps --training.tokens-per-step --training.learning-rate
-    --training.decay --training.warmup-steps --training.cooldown-steps --training.max-hours
+    --training.decay --training.warmup-steps --training.max-hours
 Evaluations: --training.log-every --evaluation.every-steps --evaluation.best-by
     --evaluation.stop-after --evaluation.stop-when-trained
 Checkpoints: --checkpoints.every-steps --checkpoints.keep --checkpoints.keep-best

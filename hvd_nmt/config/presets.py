@@ -12,6 +12,12 @@ from hvd_nmt.config.schema import (
     TrainingConfig,
 )
 
+_MUON = TrainingConfig(
+    max_steps=2000, learning_rate=0.006, decay="linear", warmup_steps=50, optimizer="muon",
+    muon_rate_factor=3.3, adam_beta2=0.98, weight_decay=0.1,
+)  # fmt: skip
+"""docs/speedrun.md"""
+
 
 def presets() -> dict[str, tuple[str, Config]]:
     """The named configurations: name -> (one line of explanation, configuration)."""
@@ -32,10 +38,8 @@ def presets() -> dict[str, tuple[str, Config]]:
         demo,
         run_dir=Path("runs/small"),
         data=DataConfig(directory=Path("data/embedded-en-de-8k"), vocabulary_size=8000),
-        model=ModelConfig(),
-        training=TrainingConfig(
-            max_steps=2000, learning_rate=0.7, warmup_steps=500, adam_beta2=0.98
-        ),
+        model=ModelConfig(positions="rotary"),
+        training=_MUON,
         evaluation=EvaluationConfig(every_steps=200, sentences=200),
     )
     multi30k = dataclasses.replace(
@@ -43,17 +47,7 @@ def presets() -> dict[str, tuple[str, Config]]:
         run_dir=Path("runs/multi30k"),
         data=DataConfig(Path("data/multi30k"), corpus="files", vocabulary_size=8000),
         model=ModelConfig(2, 2, positions="rotary"),
-        training=TrainingConfig(
-            max_steps=2450,
-            tokens_per_step=1024,
-            learning_rate=0.006,
-            decay="linear",
-            warmup_steps=50,
-            optimizer="muon",
-            muon_rate_factor=3.3,
-            adam_beta2=0.98,
-            weight_decay=0.1,
-        ),
+        training=dataclasses.replace(_MUON, max_steps=2450, tokens_per_step=1024),
     )
     base = dataclasses.replace(
         small,
@@ -73,29 +67,24 @@ def presets() -> dict[str, tuple[str, Config]]:
             base.model, width=1024, heads=16, feed_forward_width=4096, dropout=0.3
         ),
     )
-    base_muon, big_muon = (
-        dataclasses.replace(
-            recipe,
-            run_dir=Path(f"{recipe.run_dir}-muon"),
-            model=dataclasses.replace(recipe.model, positions="rotary"),
-            training=dataclasses.replace(
-                multi30k.training,
-                max_steps=recipe.training.max_steps,
-                tokens_per_step=recipe.training.tokens_per_step,
-                log_every=recipe.training.log_every,
-                learning_rate=0.002,
-                warmup_steps=2000,
-                weight_decay=0.01,
-            ),
-        )
-        for recipe in (base, big)
-    )
     return {
         "demo": ("2+2 layers, 128 wide, embedded corpus: minutes on two CPU cores", demo),
-        "small": ("3+3 layers, 256 wide, vocabulary 8,000, embedded corpus", small),
-        "multi30k": ("2+2 layers, 256 wide, Muon; for Multi30k prepared in data/multi30k", multi30k),
+        "small": ("3+3 layers, 256 wide, vocabulary 8,000, Muon, embedded corpus", small),
+        "multi30k": ("2+2 layers, 256 wide, Muon, Multi30k prepared in data/multi30k", multi30k),
         "base": ("the recipe: transformer-base, 6+6 layers, 512 wide, vocabulary 32,768", base),
         "big": ("transformer-big, 6+6 layers, 1024 wide", big),
-        "base-muon": ("base with Muon and rotary positions; not tried at scale", base_muon),
-        "big-muon": ("big with Muon and rotary positions; not tried at scale", big_muon),
+        "base-muon": ("base with Muon and rotary positions; not tried at scale", _with_muon(base)),
+        "big-muon": ("big with Muon and rotary positions; not tried at scale", _with_muon(big)),
     }
+
+
+def _with_muon(recipe: Config) -> Config:
+    """Muon, with the steps of a recipe; lower rates and decay, for there are many more."""
+    steps = {name: getattr(recipe.training, name) for name in ("max_steps", "tokens_per_step")}
+    changes = {"log_every": 100, "learning_rate": 0.002, "warmup_steps": 2000, "weight_decay": 0.01}
+    return dataclasses.replace(
+        recipe,
+        run_dir=Path(f"{recipe.run_dir}-muon"),
+        model=dataclasses.replace(recipe.model, positions="rotary"),
+        training=dataclasses.replace(_MUON, **steps, **changes),
+    )
