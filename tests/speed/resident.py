@@ -35,8 +35,11 @@ from hvd_nmt.model.translator import Translator  # noqa: E402
 from hvd_nmt.training import devices, horovod, optimizer  # noqa: E402
 from hvd_nmt.training.step import TrainingModel  # noqa: E402
 
-CONFIG = Config(model=ModelConfig(), training=TrainingConfig())
-"""3+3 layers, 256 wide, and Adam: whatever the presets become"""
+CONFIG = Config(
+    model=ModelConfig(),
+    training=TrainingConfig(2000, learning_rate=0.7, warmup_steps=500, adam_beta2=0.98),
+)
+"""3+3 layers, 256 wide, and Adam, as the preset `small` once was: a preset may change"""
 VOCABULARY = 8000
 TOKENS = 4096
 """target tokens of a training step, and source tokens of a batch to decode or to score"""
