@@ -184,10 +184,15 @@ def specification(
     }  # fmt: skip
     if config.positions == "rotary":
         options |= {"rotary_dim": 0, "rotary_interleave": False}  # all units of a head, in halves
-    spec = specs.TransformerSpec(
-        transformer_spec.TransformerEncoderSpec(config.encoder_layers, **options),
-        transformer_spec.TransformerDecoderSpec(config.decoder_layers, **options),
-    )
+    try:
+        spec = specs.TransformerSpec(
+            transformer_spec.TransformerEncoderSpec(config.encoder_layers, **options),
+            transformer_spec.TransformerDecoderSpec(config.decoder_layers, **options),
+        )
+    except TypeError:
+        raise ConfigError(
+            "This CTranslate2 is too old for rotary positions: run pip install -U 'ctranslate2<5'."
+        ) from None
     halves = {"float16": np.float16, "bfloat16": tf.bfloat16.as_numpy_dtype}
     _copy_weights(model, spec, halves.get(quantization, np.float32))
     spec.decoder.start_from_zero_embedding = starts_from_zero

@@ -141,6 +141,10 @@ def test_what_cannot_be_done_is_one_sentence(exported, monkeypatch):
     for wish in (Decoding(sample=True), Decoding(coverage_penalty=0.2), Decoding(min_length=2)):
         with pytest.raises(ConfigError, match="use --backend tensorflow"):
             CTranslate2Translator(exported, wish)
+    encoder = "ctranslate2.specs.transformer_spec.TransformerEncoderSpec"
+    monkeypatch.setattr(encoder, lambda layers, num_heads, pre_norm, activation: None)
+    with pytest.raises(ConfigError, match="pip install -U"):
+        ctranslate2.specification(random_model(positions="rotary"), PIECES, PIECES, "float32")
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(ConfigError, match=r"pip install 'ctranslate2>=4,<5'"):
         CTranslate2Translator(exported)
