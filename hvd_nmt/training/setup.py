@@ -81,11 +81,12 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
 
 def require_equal_devices(description: str) -> None:
     """See that the matrix products of Muon, which each rank makes alone, end in the same digits."""
-    kind = f"CPU {sorted(cpu_flags())}" if description.startswith("CPU") else description
+    # Threads share out a wide product, and so decide the order of its sums.
+    kind = f"{description} {sorted(cpu_flags())}" if description.startswith("CPU") else description
     if len(set(horovod.gather(kind))) > 1:
         raise ClusterError(
-            "training.optimizer muon needs ranks with the same processors or GPUs, and these "
-            "differ: use training.optimizer adam."
+            "training.optimizer muon needs ranks with the same processors, threads or GPUs, and "
+            "these differ: use training.optimizer adam and a lower training.learning_rate."
         ).of_all_ranks()
 
 

@@ -8,6 +8,7 @@ import toy
 from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.model import device
+from hvd_nmt.telemetry.host import cpu_flags
 from hvd_nmt.training import horovod, optimizer
 from hvd_nmt.training.adam import Adam
 from hvd_nmt.training.muon import Muon, orthogonal
@@ -130,9 +131,10 @@ def test_float16_goes_through_with_its_loss_scale():
 
 def test_ranks_with_other_processors_are_refused(monkeypatch):
     require_equal_devices("CPU, 1 thread")
-    monkeypatch.setattr(horovod, "gather", lambda kind: [kind, "CPU ['avx2']"])
-    with pytest.raises(ClusterError, match=r"use training\.optimizer adam"):
-        require_equal_devices("CPU, 1 thread")
+    for other in ("CPU, 1 thread ['avx2']", f"CPU, 2 threads {sorted(cpu_flags())}"):
+        monkeypatch.setattr(horovod, "gather", lambda kind, other=other: [kind, other])
+        with pytest.raises(ClusterError, match=r"use training\.optimizer adam"):
+            require_equal_devices("CPU, 1 thread")
 
 
 @pytest.mark.long
