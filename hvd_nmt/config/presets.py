@@ -79,14 +79,13 @@ def presets() -> dict[str, tuple[str, Config]]:
 
 
 def _with_muon(recipe: Config) -> Config:
-    """Muon, with the steps of a recipe; lower rates and decay, for there are many more."""
-    steps, tokens = recipe.training.max_steps, recipe.training.tokens_per_step
+    """A recipe with Muon; lower rates and decay than `_MUON`, for it has many more steps."""
     return dataclasses.replace(
         recipe,
         run_dir=Path(f"{recipe.run_dir}-muon"),
         model=dataclasses.replace(recipe.model, positions="rotary"),
         training=dataclasses.replace(
-            _MUON, max_steps=steps, tokens_per_step=tokens, log_every=100, learning_rate=0.002,
-            warmup_steps=2000, weight_decay=0.01,
+            recipe.training, optimizer="muon", muon_rate_factor=3.3, decay="linear",
+            learning_rate=0.002, warmup_steps=2000, adam_beta2=0.98, weight_decay=0.01,
         ),
     )  # fmt: skip
