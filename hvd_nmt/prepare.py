@@ -19,14 +19,13 @@ comparable. The same command again sees that the work is done. OUT appears whole
 """
 
 import sys
-from pathlib import Path
 from typing import Any
 
 from hvd_nmt.common.errors import DataError, outliving_readers
 from hvd_nmt.common.files import exclusive, replacing
 from hvd_nmt.config import command_line
 from hvd_nmt.data import corpus
-from hvd_nmt.preparation import quality, stages
+from hvd_nmt.preparation import quality, show, stages
 from hvd_nmt.preparation.options import Options, find_corpora, request
 
 
@@ -37,27 +36,35 @@ def main(options: Options) -> None:
     with exclusive(options.out):
         corpora = find_corpora(options)
         wanted = request(options, corpora)
-        if _is_done(options.out, wanted, options.overwrite):
+        if _is_done(options, wanted):
             print(f"{options.out} is there with these settings: nothing to prepare.")
-            return
-        with replacing(options.out) as result:
-            stages.make(options, corpora, wanted, result)
-        print(quality.summary(options.out))
+        else:
+            with replacing(options.out) as result:
+                stages.make(options, corpora, wanted, result)
+            print(quality.summary(options.out))
+    if options.show:
+        print(
+            "\n".join((show.removed if options.removed else show.kept)(options.out, options.show))
+        )
 
 
-def _is_done(out: Path, wanted: dict[str, Any], overwrite: bool) -> bool:
+def _is_done(options: Options, wanted: dict[str, Any]) -> bool:
     """Whether the directory holds the very result; DataError: something else is in the way."""
+    out = options.out
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     if not (out / corpus.MANIFEST).is_file():
         raise DataError(f"{out} exists and is not a prepared data directory: choose another --out.")
     try:
-        if corpus.load(out).manifest.request == wanted:
+        made = corpus.load(out).manifest.request
+        if not options.chooses_normalization and "normalization_rules" not in made:
+            wanted = {name: wanted[name] for name in wanted if name != "normalization_rules"}
+        if made == wanted:
             return True
         state = f"{out} was prepared with other settings or from other text."
     except DataError as error:
         state = str(error)
-    if overwrite:
+    if options.overwrite:
         return False
     raise DataError(f"{state} Choose another --out, or add --overwrite to replace it.")
 

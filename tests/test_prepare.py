@@ -100,10 +100,17 @@ def test_the_directory_holds_the_text(toy):
     assert data.manifest.vocabulary_pieces == data.manifest.vocabulary_size == 120
     assert json.loads((toy.out / "quality.json").read_text())["parts"]["train"]["pairs"] == 300
     assert not {"quality.json", "removed.tsv.gz"} & set(data.manifest.files)
+    # Sources are normalised more, with the same pieces and one embedding.
+    assert (data.manifest.source_vocabulary_pieces, data.manifest.source_vocabulary_size) == (
+        120,
+        0,
+    )
     # One vocabulary leaves no trace of two.
+    assert toy.run(overwrite=True, source_normalization_rule="nfc") == 0
     assert not [path.name for path in toy.out.iterdir() if "source" in path.name]
     content = json.loads((toy.out / "manifest.json").read_text())
     assert not [name for name in [*content, *content["request"]] if "source_v" in name]
+    data = corpus.load(toy.out)
     assert data.source_spm_path == data.spm_path
     assert not data.manifest.source_has_own
 
@@ -190,8 +197,10 @@ def test_what_is_not_fatal_is_left_out_as_pairs_and_counted(toy):
     assert max(data.train.source.lengths.max(), data.train.target.lengths.max()) <= 24
     packed = (toy.out / "removed.tsv.gz").read_bytes()
     rows = gzip.decompress(packed).decode().splitlines()
-    assert rows == [f"a side is empty\t11\t\t{pairs[10][1]}",
-                    f"a side is empty\t12\t{pairs[11][0]}\t   "]  # fmt: skip
+    assert rows == [
+        f"a side is empty\t11\t\t{pairs[10][1]}", f"a side is empty\t12\t{pairs[11][0]}\t   ",
+        "\t".join(["too long", "13", *pairs[12]]), "\t".join(["too long", "14", *pairs[13]]),
+    ]  # fmt: skip
     assert packed[4:8] == bytes(4), "the time, so that the same pairs give the same bytes"
     # Text is counted as it is used: U+2028, three bytes, has become a space.
     assert part.source.text_bytes == sum(len(source.encode()) + 1 for source, _ in pairs) - 2
@@ -250,7 +259,7 @@ def test_two_given_vocabularies_are_used_as_they_are(toy, tmp_path, capsys):
     assert toy.run(**given) == 0
     shared = corpus.load(tmp_path / "shared").manifest
     assert (shared.source_vocabulary_pieces, shared.source_vocabulary_size) == (120, 0)
-    assert "one embedding for both" in capsys.readouterr().out
+    assert "joint vocabulary: 120 pieces" in capsys.readouterr().out
 
 
 def test_dev_and_test_pairs_are_all_kept(toy):

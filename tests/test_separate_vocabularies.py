@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,7 +75,8 @@ def test_another_kind_of_vocabulary_is_refused_by_its_name(run, toy_data, toy_co
 
 
 def test_a_run_directory_without_its_own_or_with_one_too_many(run, toy_run, tmp_path):
-    copy, joint = (shutil.copytree(path, tmp_path / path.parent.name) for path in (run, toy_run))
+    golden = Path(__file__).parent / "golden" / "run"
+    copy, joint = (shutil.copytree(path, tmp_path / path.parent.name) for path in (run, golden))
     (copy / "spm.source.model").unlink()
     with pytest.raises(RunError, match=r"spm\.source\.model is missing, the vocabulary that"):
         weights.load_model(copy)

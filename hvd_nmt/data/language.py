@@ -94,15 +94,16 @@ def script_shares(lines: Iterable[str]) -> dict[str, float]:
 def words(line: str) -> float:
     """How many words a line has, that has single blanks.
 
-    They stand between blanks; in scripts that put none there, a usual number of letters is a word.
+    They stand between blanks; in a line of a script that puts none there, so many letters are one.
     """
-    if max(line, default="") < _FIRST_UNSPACED:
-        return line.count(" ") + 1
-    unspaced = sum(len(found.findall(line)) / n for n, found in _LETTERS_BY_LENGTH)
-    if not unspaced:
-        return line.count(" ") + 1
-    rest = _UNSPACED_TEXT.sub(" ", line).split()
-    return max(1, unspaced + sum(any(map(str.isalnum, word)) for word in rest))
+    if max(line, default="") >= _FIRST_UNSPACED:
+        counts = [(n, len(found.findall(line))) for n, found in _LETTERS_BY_LENGTH]
+        if 3 * sum(count for _, count in counts) > len(line):
+            spaced = sum(
+                any(map(str.isalnum, word)) for word in _UNSPACED_TEXT.sub(" ", line).split()
+            )
+            return spaced + sum(count / n for n, count in counts)
+    return line.count(" ") + 1
 
 
 def ends_sentence(text: str, at_blank: bool) -> bool:

@@ -27,7 +27,7 @@ SPACE = "\u2581"
 
 
 def parsed(model: bytes) -> Any:
-    """A serialised model as a message with `pieces` and `trainer_spec`; ValueError: it is none."""
+    """A serialised model as a message, see `_MESSAGES`; ValueError: it is none."""
     message = _model_class()()
     try:
         message.ParseFromString(model)
@@ -94,5 +94,9 @@ _MESSAGES = {
         45: ("unk_piece", "STRING"), 46: ("bos_piece", "STRING"),
         47: ("eos_piece", "STRING"), 48: ("pad_piece", "STRING"),
     },
-    "ModelProto": {1: ("pieces", "SentencePiece"), 2: ("trainer_spec", "TrainerSpec")},
+    "NormalizerSpec": {1: ("name", "STRING"), 2: ("precompiled_charsmap", "BYTES")},
+    "ModelProto": {
+        1: ("pieces", "SentencePiece"), 2: ("trainer_spec", "TrainerSpec"),
+        3: ("normalizer_spec", "NormalizerSpec"),
+    },
 }  # fmt: skip

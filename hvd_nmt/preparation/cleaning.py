@@ -1,28 +1,30 @@
 """Which training pairs stay: the rules of Moses' clean-corpus-n, and more that are off by default.
 
 The first rules are those of `clean-corpus-n.perl CORPUS L1 L2 OUT 1 80`, with which the corpus of
-the OpenSeq2Seq recipe was made; the counts agree with that script line by line. It drops every "|",
-and runs of white space, which is what `\\s` is to Perl, become one space. Other control characters,
-and a byte order mark, are letters to it: only after its rules they become spaces, as in
-`hvd_nmt.data.text`. A side of which nothing is left then, or after SentencePiece's normalisation
-(as of U+200B), goes by a rule of our own, `ONLY_CONTROLS`.
+the OpenSeq2Seq recipe was made; the counts agree with that script line by line, but for scripts
+without blanks between words, of which it takes a sentence for a word. It drops every "|", and runs
+of white space, which is what `\\s` is to Perl, become one space. Other control characters, and a
+byte order mark, are letters to it: only after its rules they become spaces, as in
+`hvd_nmt.data.text`. A side of which nothing is left then, or that nobody sees (as U+200B), goes by
+a rule of our own, `ONLY_CONTROLS`.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import numpy as np
 import regex
-import sentencepiece
-from babel.core import get_global, parse_locale
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config.schema import NaturalFloat, NaturalInt, PositiveInt, require_limits
-from hvd_nmt.data.sentencepiece_model import without_tags
+from hvd_nmt.data import language
+from hvd_nmt.data.sentencepiece_model import SPACE, without_tags
 from hvd_nmt.data.text import plain
+from hvd_nmt.preparation.normalization import normalizer
 
 EMPTY = "a side is empty"
 TOO_MANY_WORDS = "too many words"
@@ -40,14 +42,6 @@ Pair = tuple[str, str]
 _SPACES = re.compile("[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
 _WORD = re.compile(r"\w")
 _LETTER = regex.compile(r"\p{L}")
-_NORMALIZER = sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc")
-# ISO 15924 codes that stand for several scripts of Unicode
-_JOINT_SCRIPTS = {
-    "Hans": ("Hani",),
-    "Hant": ("Hani",),
-    "Jpan": ("Hani", "Hira", "Kana"),
-    "Kore": ("Hang", "Hani"),
-}
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # any large odd number: multiplying by it loses nothing
 
 
@@ -81,13 +75,24 @@ class Rules:
         require_limits(self)
 
 
+_NONE = Rules(clean="none")
+_USUAL: dict[str, Any] = {
+    "clean": "moses", "max_character_ratio": 9.0, "min_script_share": 0.5, "remove_copies": True,
+}  # fmt: skip
+
+
 @final
 class Cleaner:
     """The rules that one pair alone decides; can be pickled. ConfigError: an unknown script."""
 
     def __init__(self, rules: Rules, languages: tuple[str, str]) -> None:
         self._rules = rules
-        self._own_letters = [*map(_letters_of, languages)] if rules.min_script_share else []
+        self._own_letters = []
+        if rules.min_script_share:
+            try:
+                self._own_letters = [*map(language.letters, languages)]
+            except ConfigError as error:
+                raise ConfigError(f"--min-script-share: {error}") from None
 
     def __call__(self, source: str, target: str) -> tuple[str | None, Pair]:
         """The rule that removes a raw pair (None: it stays), and the pair as far as cleaned."""
@@ -118,7 +123,7 @@ class Cleaner:
         rules = self._rules
         if not source or not target:
             return EMPTY
-        words, target_words = source.count(" ") + 1, target.count(" ") + 1
+        words, target_words = language.words(source), language.words(target)
         if words > rules.max_words or target_words > rules.max_words:
             return TOO_MANY_WORDS
         if words < rules.min_words or target_words < rules.min_words:
@@ -130,6 +135,17 @@ class Cleaner:
             if 0 < most < len(line) and max(map(len, line.split(" "))) > most:
                 return WORD_TOO_LONG
         return None
+
+
+def usual(rules: Rules, languages: tuple[str, str]) -> dict[str, Cleaner]:
+    """Cleaners of one usual rule each that `rules` do not have, by the option that asks for it."""
+    found = {}
+    for name, value in _USUAL.items():
+        if getattr(rules, name) == getattr(_NONE, name):
+            option = f"--{name.replace('_', '-')}" + (f" {value}" if value is not True else "")
+            with suppress(ConfigError):  # a language of which no script is known
+                found[option] = Cleaner(replace(_NONE, **{name: value}), languages)
+    return found
 
 
 def repeated(rules: Rules, keys: np.ndarray, held_out: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -153,10 +169,11 @@ def keys(pairs: Sequence[Pair], tags: Sequence[str] = ()) -> np.ndarray:
     """A hash of each side of each pair, uint64 [pairs, 2], the same on every host.
 
     Two of five million different texts share one with a probability of less than one in a million.
-    `tags` in front of a source make no other sentence of it.
+    Neither `tags` in front of a source make another sentence of it, nor the width of characters,
+    kinds of space, what is invisible, or how a letter with marks is written.
     """
     digests = [
-        blake2b(line.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        blake2b(_folded(line).encode(), digest_size=8).digest()
         for source, target in pairs
         for line in (without_tags(source, tags) if tags else source, target)
     ]
@@ -169,8 +186,18 @@ def pair_keys(keys: np.ndarray) -> np.ndarray:
 
 
 def leaks(keys: np.ndarray, held_out: np.ndarray) -> np.ndarray:
-    """Which sides of pairs are sentences of another part, by both `keys`: bool [pairs, 2]."""
-    return np.stack([np.isin(keys[:, side], held_out[:, side]) for side in (0, 1)], axis=1)
+    """Which sides of pairs are sentences of another part, of either side: bool [pairs, 2].
+
+    By the `keys` of both. Of two directions in one model one side is the other's.
+    """
+    return np.isin(keys, held_out)
+
+
+def _folded(line: str) -> str:
+    if line.isascii():
+        return _collapsed(line)
+    line = line.encode("utf-8", "replace").decode()  # SentencePiece refuses lone surrogates
+    return normalizer("nfkc")(normalizer("visible")(line))
 
 
 def _is_empty(line: str) -> bool:
@@ -178,7 +205,7 @@ def _is_empty(line: str) -> bool:
 
     `encoding.left_out` is exact for each vocabulary, but too late for `removed.tsv.gz`.
     """
-    return not line.strip() or not (_WORD.search(line) or _NORMALIZER.normalize(line))
+    return not _WORD.search(line) and not normalizer("visible")(line).strip(f" {SPACE}")
 
 
 def _collapsed(line: str) -> str:
@@ -187,22 +214,5 @@ def _collapsed(line: str) -> str:
     return " ".join(filter(None, line.split(" ")))
 
 
-def _out_of(ratio: float, one: int, other: int) -> bool:
+def _out_of(ratio: float, one: float, other: float) -> bool:
     return ratio > 0 and (one / other > ratio or other / one > ratio)
-
-
-def _letters_of(language: str) -> regex.Pattern[str]:
-    """Finds the letters that a text of a language may have: those of its script, or of none."""
-    try:
-        name, territory, script = parse_locale(language.replace("-", "_"))[:3]
-        if script is None:
-            likely = get_global("likely_subtags")
-            script = parse_locale(likely.get(f"{name}_{territory}") or likely[name])[2]
-    except (ValueError, KeyError):
-        raise ConfigError(
-            f"No script is known for the language {language!r}: give its code, such as en or "
-            "pt_BR, or remove --min-script-share."
-        ) from None
-    scripts = (*_JOINT_SCRIPTS.get(script, (script,)), "Zyyy", "Zinh")  # common, inherited
-    own = "".join(rf"\p{{Script={code}}}" for code in scripts)
-    return regex.compile(rf"(?V1)[\p{{L}}&&[{own}]]")

@@ -20,6 +20,7 @@ from hvd_nmt.common.errors import DataError
 from hvd_nmt.config import UNK
 from hvd_nmt.config.schema import PositiveInt, Share, require_limits
 from hvd_nmt.data import sentencepiece_model
+from hvd_nmt.data.language import capitalized, upper, without_mark
 from hvd_nmt.data.sentencepiece_model import SPACE
 from hvd_nmt.preparation import subwords
 
@@ -37,7 +38,6 @@ _KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 _BESIDE = {key: row[max(i - 1, 0) : i] + row[i + 1 : i + 2] for row in _KEYS
            for i, key in enumerate(row)}  # fmt: skip
 _ADDRESS = re.compile(r"[@/_]|\w[.!?…。！？]\w")
-_FINAL_MARK = re.compile(r"(?<=..)[.!?…。！？]$")
 _WORD = re.compile(r"([^\W\d_]{3,})[^\w\s]*")
 
 
@@ -50,7 +50,7 @@ class Noise:
     title_case: Share = 0.0
     """share of the pairs in which each word gets a capital, on both sides"""
     no_punctuation: Share = 0.0
-    """share of the pairs that lose their last punctuation mark, on both sides"""
+    """share of the pairs that lose the marks at their end; only where both sides have some"""
     typos: Share = 0.0
     """share of the source words with a typing error; a letter swapped, lost, doubled, another"""
     spaces: Share = 0.0
@@ -93,9 +93,12 @@ class Copier:
     """Makes copies of pairs with the vocabularies of source and target."""
 
     def __init__(
-        self, models: Sequence[sentencepiece.SentencePieceProcessor], copying: Copying
-    ) -> None:
+        self, models: Sequence[sentencepiece.SentencePieceProcessor], copying: Copying,
+        languages: Sequence[tuple[str, str]] = (("", ""),), corpora: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        """`languages` are those of source and target, by number of the corpus of each pair."""
         self._models, self._copying = models, copying
+        self._languages, self._corpora = languages, corpora
         self._merges = [Merges(model, copying.bpe_dropout, copying.seed) for model in models]
         self._symbols = frozenset().union(*(merges.symbols for merges in self._merges))
         self._additions = [
@@ -112,7 +115,7 @@ class Copier:
         that its vocabulary does not know, is copied as it is.
 
         Args:
-            numbers: of the pairs in the training text.
+            numbers: of the pairs in the training text, from 1.
             plain: what SentencePiece makes of the text.
         """
         made: tuple[list[list[int]], list[list[int]]] = ([], [])
@@ -131,7 +134,11 @@ class Copier:
     ) -> list[list[int]]:
         noise, sides = self._copying.noise, own
         if noise.is_on:
-            lines = noised(pair, noise, self._chance(copy, number), self._symbols, self._additions)
+            corpus = 0 if self._corpora is None else self._corpora[number - 1]
+            lines = noised(
+                pair, noise, self._chance(copy, number), self._symbols, self._additions,
+                self._languages[corpus],
+            )  # fmt: skip
             both = zip(self._models, lines, strict=True)
             sides = [model.encode(line, out_type=int, add_eos=True) for model, line in both]
         if self._copying.bpe_dropout:
@@ -227,6 +234,7 @@ def flat(sentences: list[list[int]]) -> Ids:
 def noised(
     pair: tuple[str, str], noise: Noise, draw: Callable[[], float],
     symbols: Collection[str] = (), additions: Sequence[str] = ADDITIONS,
+    languages: tuple[str, str] = ("", ""),
 ) -> tuple[str, str]:  # fmt: skip
     """A clean pair with noise.
 
@@ -234,19 +242,23 @@ def noised(
         draw: gives chance in [0, 1), always the same for the same copy of a pair.
         symbols: pieces that a vocabulary cuts out of text, tags among them: words with one stay.
         additions: some of `ADDITIONS`, those that the vocabularies can write.
+        languages: of source and target, which decide what capitals are.
     """
     case, loses_mark, adds = draw(), draw() < noise.no_punctuation, draw() < noise.emoji
     which, in_front = int(draw() * len(additions)), draw() < 0.5
-    change: Callable[[str], str] = str
+    change: Callable[[str, str], str] = lambda word, language: word
     if case < noise.upper_case + noise.title_case:
-        change = str.upper if case < noise.upper_case else lambda word: word[:1].upper() + word[1:]
+        change = upper if case < noise.upper_case else capitalized
+    without = tuple(map(without_mark, pair))
+    if loses_mark and all(new != old for new, old in zip(without, pair, strict=True)):
+        pair = without[0], without[1]
     sides = []
-    for side, line in enumerate(pair):
-        words = (_FINAL_MARK.sub("", line) if loses_mark else line).split()
+    for side, (line, language) in enumerate(zip(pair, languages, strict=True)):
+        words = line.split()
         fixed = {word for word in words if any(symbol in word for symbol in symbols)}
         if side == 0:
             words = _misspelled(words, noise, draw, fixed)
-        words = [w if w in fixed or _ADDRESS.search(w) else change(w) for w in words]
+        words = [w if w in fixed or _ADDRESS.search(w) else change(w, language) for w in words]
         if adds and additions:
             tags = len(list(takewhile(symbols.__contains__, words)))
             words.insert(tags if in_front else len(words), additions[which])

@@ -10,10 +10,12 @@ import tyro
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config.schema import NaturalInt, PositiveInt, require_limits
+from hvd_nmt.data.corpus import SPM_MODEL, SPM_SOURCE_MODEL
 from hvd_nmt.preparation import corpora, datasets, embedded
 from hvd_nmt.preparation.cleaning import Rules
 from hvd_nmt.preparation.copies import Copying
 from hvd_nmt.preparation.corpora import CorpusFiles, Input, Paths
+from hvd_nmt.preparation.normalization import Rule
 from hvd_nmt.preparation.subwords import Learning
 
 _OF_MOSES = ("min_words", "max_words", "max_word_ratio", "longest_word")
@@ -68,8 +70,12 @@ class Options:
         default_factory=Learning
     )
     """how SentencePiece learns the pieces"""
+    source_normalization_rule: Rule = "auto"
+    """the same of sources; auto: visible where targets have nfc, and unknown characters are read
+    as known ones that they stand for; else as targets"""
     vocabulary: Path | None = None
-    """SentencePiece model to encode with, such as spm.model of a run"""
+    """SentencePiece model to encode with, such as spm.model of a run; a spm.source.model beside it
+    is the source's"""
     source_vocabulary: Path | None = None
     """SentencePiece model of the source, such as spm.source.model; --vocabulary is the target's"""
     vocabulary_sample: NaturalInt = SAMPLE
@@ -82,6 +88,10 @@ class Options:
     """training sentences that are not the same in each epoch"""
     overwrite: bool = False
     """replace a directory of other settings"""
+    show: NaturalInt = 0
+    """print so many training pairs of each corpus, as the model reads them"""
+    removed: bool = False
+    """with --show: print those that each rule removed instead"""
 
     def __post_init__(self) -> None:
         require_limits(self)
@@ -100,10 +110,17 @@ class Options:
         if changed and not self.corpora and self.cleaning.clean != "moses":
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in changed)
             raise ConfigError(f"{flags} would have no effect: these rules need --clean moses.")
+        if self.removed and not self.show:
+            raise ConfigError("--removed needs --show, the number of pairs: add --show 20.")
         if self.source_vocabulary_size and not self.separate_vocabularies:
             raise ConfigError("--source-vocabulary-size needs --separate-vocabularies: add it.")
         if self.source_vocabulary and not self.vocabulary:
             raise ConfigError("--source-vocabulary needs --vocabulary (of the target): give both.")
+        if self.vocabulary and self.chooses_normalization:
+            raise ConfigError(
+                f"{self.vocabulary} has its own normalization: remove --normalization-rule and "
+                "--source-normalization-rule, or --vocabulary."
+            )
         for language in self.languages:
             corpora.require_language(language)
         if self.source_language == self.target_language:
@@ -159,7 +176,26 @@ class Options:
     @property
     def vocabularies(self) -> tuple[Path, ...]:
         """SentencePiece models that are given: a joint one, or those of source and target."""
-        return tuple(filter(None, (self.source_vocabulary, self.vocabulary)))
+        source = self.source_vocabulary
+        if self.vocabulary and not source and self.vocabulary.name == SPM_MODEL:
+            beside = self.vocabulary.with_name(SPM_SOURCE_MODEL)
+            source = beside if beside.exists() else None
+        return tuple(filter(None, (source, self.vocabulary)))
+
+    @property
+    def normalization_rules(self) -> tuple[Rule, Rule]:
+        """Those of source and target, with `auto` decided."""
+        source, target = self.source_normalization_rule, self.learning.normalization_rule
+        if target == "auto":
+            target = "nmt_nfkc" if self.dataset == "wmt16-en-de" else "nfc"
+        if source == "auto":
+            source = "visible" if target == "nfc" else target
+        return source, target
+
+    @property
+    def chooses_normalization(self) -> bool:
+        """Whether the command names a rule."""
+        return {self.source_normalization_rule, self.learning.normalization_rule} != {"auto"}
 
     @property
     def cleaning(self) -> Rules:
@@ -194,15 +230,20 @@ def request(options: Options, found: Sequence[CorpusFiles]) -> dict[str, Any]:
     Later settings are left out at their defaults: older directories are still known to be done.
     """
     learning = dataclasses.asdict(options.learning)
+    del learning["normalization_rule"]
     if not options.learning.tags:
         del learning["tags"]
+    of_learning = dataclasses.replace(options.learning, normalization_rule="auto")
+    rules, given = options.normalization_rules, options.vocabularies
     later = {
         "rules": (options.cleaning != Rules(clean="none"), dataclasses.asdict(options.cleaning)),
         "vocabulary_sample": (options.vocabulary_sample != SAMPLE, options.vocabulary_sample),
-        "learning": (options.learning != Learning(), json.loads(json.dumps(learning))),
+        "learning": (of_learning != Learning(), json.loads(json.dumps(learning))),
         "source_pieces": (options.separate_vocabularies, options.pieces[0]),
-        "vocabulary": _given(options.vocabulary),
-        "source_vocabulary": _given(options.source_vocabulary),
+        "vocabulary": (bool(given), given and corpora.facts(given[-1]).sha256),
+        "source_vocabulary": (len(given) > 1, given and corpora.facts(given[0]).sha256),
+        # What versions before had, which knew no other.
+        "normalization_rules": (not given and set(rules) != {"nmt_nfkc"}, list(rules)),
         "copying": (options.copying.is_on, dataclasses.asdict(options.copying)),
         "not_utf8": (options.wrong_bytes != "stop", options.wrong_bytes),
     }
@@ -221,7 +262,3 @@ def request(options: Options, found: Sequence[CorpusFiles]) -> dict[str, Any]:
         return settings | {"corpora": [corpus.request() for corpus in found]}
     inputs = {part: [f.sha256 for f in raw.files] for part, raw in found[0].inputs.items()}
     return settings | {"inputs": inputs}
-
-
-def _given(path: Path | None) -> tuple[bool, str]:
-    return path is not None, corpora.facts(path).sha256 if path else ""

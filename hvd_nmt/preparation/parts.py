@@ -6,7 +6,7 @@ Text goes from file to file; hashes, 16 bytes a pair, stay in memory to find dup
 import gzip
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress, count, islice
@@ -19,6 +19,7 @@ from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import FileFacts
 from hvd_nmt.common.progress import print_line, progress
 from hvd_nmt.data.corpus import Part, Side
+from hvd_nmt.data.sentencepiece_model import without_tags
 from hvd_nmt.data.text import Block, count_lines, decoded, plain, read_lines
 from hvd_nmt.preparation import cleaning, workers
 from hvd_nmt.preparation.corpora import CorpusFiles, Paths, joined
@@ -41,6 +42,8 @@ class PartState:
     """`cleaning.keys` of the pairs of the text"""
     corpora: np.ndarray
     """int [pairs], number of the corpus that each kept pair is of"""
+    numbers: np.ndarray
+    """int [pairs], line of its corpus that each kept pair is, from 1"""
     pairs_read: int
     """pairs of the raw files"""
     text_bytes: Sequence[int]
@@ -51,6 +54,12 @@ class PartState:
     """pairs kept with a side cut to the greatest length"""
     tokens: Sequence[int] = (0, 0)
     """tokens of the pairs that are kept, eos counted, 0 before they are encoded"""
+    usual: Sequence[Counter[str]] = ()
+    """of each corpus, how many pairs usual rules that are off would remove, by their option"""
+    normalized: np.ndarray = field(default_factory=lambda: np.zeros([2, 0], bool))
+    """bool [2, pairs], the sides that normalisation changes, once they are encoded"""
+    changes: Sequence[Counter[tuple[str, str]]] = ()
+    """of each side, in how many lines it makes which text of which"""
     kept_text_bytes: Sequence[int] = field(init=False)
     """bytes of the text of the pairs that are kept"""
 
@@ -94,7 +103,7 @@ def clean(
     corpus_of: list[int] = []  # of each block
     with ExitStack() as stack:
         names = [corpus.name for corpus in corpora if part == "train"]
-        rows = [_removed_rows(stack, removed, name) for name in names]
+        rows = [stack.enter_context(_removed_rows(removed, name, "wb")) for name in names]
         with open(text[0], "wb") as source, open(text[1], "wb") as target:
             for number, corpus in enumerate(corpora):
                 for cleaned in _read(part, corpus, wrong_bytes == "skip", known_tags):
@@ -106,36 +115,55 @@ def clean(
                     corpus_of.append(number)
         for path, lines in sum((block.with_cr for block in blocks), Counter()).items():
             print_line(f"{lines:,} lines of {path} ended in CR LF; the CR was removed")
-        inputs = [corpus.inputs[part].files for corpus in corpora if part in corpus.inputs]
-        state = PartState(
-            text,
-            inputs=[*map(joined, zip(*inputs, strict=True))],
-            keys=np.concatenate([block.keys for block in blocks]),
-            corpora=np.repeat(corpus_of, [len(block.keys) for block in blocks]),
-            pairs_read=sum(block.pairs_read for block in blocks),
-            text_bytes=np.sum([block.text_bytes for block in blocks], axis=0).tolist(),
-            removed=sum((block.removed for block in blocks), Counter()),
-        )
-        if not rows:
-            return state
-        rules = np.full(state.pairs, "", object)
-        for number, corpus in enumerate(corpora):
-            own = state.corpora == number
-            rules[own] = cleaning.repeated(corpus.rules, state.keys[own], held_out or {})
-        places = np.flatnonzero(rules)
-        numbers = np.concatenate([block.numbers for block in blocks])
-        pairs = zip(*(compress(read_lines(path), rules) for path in text), strict=True)
-        for place, pair in zip(places, pairs, strict=True):
-            rows[state.corpora[place]].write(_row(rules[place], numbers[place], *pair))
+    inputs = [corpus.inputs[part].files for corpus in corpora if part in corpus.inputs]
+    state = PartState(
+        text,
+        inputs=[*map(joined, zip(*inputs, strict=True))],
+        keys=np.concatenate([block.keys for block in blocks]),
+        corpora=np.repeat(corpus_of, [len(block.keys) for block in blocks]),
+        numbers=np.concatenate([block.numbers for block in blocks]),
+        pairs_read=sum(block.pairs_read for block in blocks),
+        text_bytes=np.sum([block.text_bytes for block in blocks], axis=0).tolist(),
+        removed=sum((block.removed for block in blocks), Counter()),
+        usual=[
+            sum(
+                (b.usual for b, of in zip(blocks, corpus_of, strict=True) if of == number),
+                Counter(),
+            )
+            for number in range(len(corpora))
+        ],
+    )
+    if not names:
+        return state
+    rules = np.full(state.pairs, "", object)
+    for number, corpus in enumerate(corpora):
+        own = state.corpora == number
+        rules[own] = cleaning.repeated(corpus.rules, state.keys[own], held_out or {})
+    if not rules.any():
+        return state
+    record_removed(state, names, removed, rules)
     left = text[0].with_name(f"{text[0].name}.left"), text[1].with_name(f"{text[1].name}.left")
-    return _without(state, left, rules) if len(places) else state
+    return _without(state, left, rules)
 
 
-def _removed_rows(stack: ExitStack, folder: Path, corpus: str) -> gzip.GzipFile:
+def record_removed(part: PartState, names: Sequence[str], folder: Path, rules: np.ndarray) -> None:
+    """Adds pairs that go to the files of their corpora; `rules`, object [pairs], names why."""
+    with ExitStack() as stack:
+        rows = [stack.enter_context(_removed_rows(folder, name, "ab")) for name in names]
+        pairs = zip(*(compress(read_lines(path), rules) for path in part.text), strict=True)
+        for place, pair in zip(np.flatnonzero(rules), pairs, strict=True):
+            rows[part.corpora[place]].write(_row(rules[place], part.numbers[place], *pair))
+
+
+@contextmanager
+def _removed_rows(folder: Path, corpus: str, mode: str) -> Iterator[gzip.GzipFile]:
     name = ".".join(filter(None, ("removed", corpus, "tsv.gz")))
-    stream = stack.enter_context((folder / name).open("wb"))
     # Without a name and a time, which gzip would put into the bytes.
-    return stack.enter_context(gzip.GzipFile("", "wb", compresslevel=6, fileobj=stream, mtime=0))
+    with (
+        (folder / name).open(mode) as stream,
+        gzip.GzipFile("", "wb", compresslevel=6, fileobj=stream, mtime=0) as rows,
+    ):
+        yield rows
 
 
 def look_swapped(train: PartState, other: PartState, corpus: int) -> bool:
@@ -188,7 +216,8 @@ def subset(part: PartState, text: Paths, which: np.ndarray) -> PartState:
     for path, new in zip(part.text, text, strict=True):
         with open(path, "rb") as lines, open(new, "wb") as stream:
             stream.writelines(compress(lines, which))
-    return replace(part, text=text, keys=part.keys[which], corpora=part.corpora[which])
+    own = {name: getattr(part, name)[which] for name in ("keys", "corpora", "numbers")}
+    return replace(part, text=text, **own)
 
 
 class _Cleaned(NamedTuple):
@@ -200,6 +229,8 @@ class _Cleaned(NamedTuple):
     numbers: np.ndarray
     """line numbers of the kept pairs"""
     removed: Counter[str]
+    usual: Counter[str]
+    """kept pairs that usual rules would remove"""
     rows: bytes
     """of `removed.tsv.gz`"""
     with_cr: Counter[Path]
@@ -212,8 +243,11 @@ def _read(
     if part not in corpus.inputs:
         return
     raw = corpus.inputs[part]
-    cleaner = cleaning.Cleaner(corpus.rules, corpus.languages) if part == "train" else None
-    work = partial(_clean, cleaner, lenient, corpus.tags, known_tags)
+    cleaner, usual = None, {}
+    if part == "train":
+        cleaner = cleaning.Cleaner(corpus.rules, corpus.languages)
+        usual = cleaning.usual(corpus.rules, corpus.languages)
+    work = partial(_clean, cleaner, usual, lenient, corpus.tags, known_tags)
     total = sum(count_lines(path) for path, _ in raw.paths)
     with progress(total, "pairs", f"reading {raw.paths[0][0].name}") as bar:
         for cleaned in workers.in_order(work, raw.blocks()):
@@ -222,8 +256,8 @@ def _read(
 
 
 def _clean(
-    cleaner: cleaning.Cleaner | None, lenient: bool, tags: Sequence[str],
-    known_tags: Sequence[str], job: tuple[Paths, int, Block],
+    cleaner: cleaning.Cleaner | None, usual: Mapping[str, cleaning.Cleaner], lenient: bool,
+    tags: Sequence[str], known_tags: Sequence[str], job: tuple[Paths, int, Block],
 ) -> _Cleaned:  # fmt: skip
     """What a worker does with a block: decode, apply the rules (None: all stay), encode."""
     paths, before, block = job
@@ -234,7 +268,7 @@ def _clean(
     kept: list[cleaning.Pair] = []
     numbers: list[int] = []
     rows: list[bytes] = []
-    removed: Counter[str] = Counter()
+    removed, would = Counter[str](), Counter[str]()
     pairs = zip(zip(*block.lines, strict=True), zip(*lines, strict=True), strict=True)
     for number, (raw, pair) in zip(count(before + block.first), pairs, strict=False):
         rule, cleaned = cleaner(*pair) if cleaner else ("", (plain(pair[0]), plain(pair[1])))
@@ -244,7 +278,12 @@ def _clean(
             rows.append(_row(rule, number, *pair))
             removed[rule] += 1
         else:
-            kept.append((" ".join((*tags, cleaned[0])), cleaned[1]))
+            would.update(option for option, other in usual.items() if other(*cleaned)[0])
+            if without_tags(cleaned[0], known_tags).strip():
+                cleaned = " ".join((*tags, cleaned[0])), cleaned[1]
+            elif known_tags:  # nothing to translate for a tag
+                cleaned = "", cleaned[1]
+            kept.append(cleaned)
             numbers.append(number)
     return _Cleaned(
         pairs_read=block.pairs,
@@ -253,6 +292,7 @@ def _clean(
         keys=cleaning.keys(kept, known_tags),
         numbers=np.array(numbers, np.int64),
         removed=removed,
+        usual=would,
         rows=b"".join(rows),
         with_cr=Counter(
             path for i, path in enumerate(paths) for line in block.lines[i] if line[-1:] == b"\r"

@@ -14,12 +14,13 @@ import numpy as np
 from hvd_nmt.common.units import data_size
 from hvd_nmt.data import corpus
 from hvd_nmt.data.corpus import Part
+from hvd_nmt.preparation import survey
 from hvd_nmt.preparation.cleaning import leaks, pair_keys
+from hvd_nmt.preparation.survey import SIDES
 
 REPORT = "quality.json"
 LONGEST_COUNTED = 1024
 """tokens: the histograms count longer sentences as of this length"""
-SIDES = ("source", "target")
 
 
 def report(
@@ -52,7 +53,8 @@ def report(
 def summary(out: Path) -> str:
     """The lines that `prepare` prints when it is done."""
     manifest = corpus.load(out).manifest
-    lines = [*table(json.loads((out / REPORT).read_text(encoding="utf-8")))]
+    report = json.loads((out / REPORT).read_text(encoding="utf-8"))
+    lines = [*table(report), *survey.table(report)]
     lines += [
         f"{name}: {part.truncated:,} pairs cut to {manifest.max_length} tokens"
         for name, part in reversed(manifest.parts.items())
@@ -65,15 +67,16 @@ def summary(out: Path) -> str:
         words = ", ".join((each.direction, pairs, weight, *each.tags))
         lines.append(f"corpus {each.name}: {words}")
     kind = "joint"
-    if manifest.source_has_own:
-        kind, own = "target", manifest.source_vocabulary_size
-        rows = f"{own:,} embedding rows" if own else "the ids of the target, one embedding for both"
-        lines.append(f"source vocabulary: {manifest.source_vocabulary_pieces:,} pieces, {rows}")
+    if own := manifest.source_vocabulary_size:
+        kind, pieces = "target", manifest.source_vocabulary_pieces
+        lines.append(f"source vocabulary: {pieces:,} pieces, {own:,} embedding rows")
     rows = f"{manifest.vocabulary_size:,} embedding rows"
     asked = 0 if "vocabulary" in manifest.request else manifest.request.get("pieces", 0)
     if manifest.vocabulary_pieces < asked:
         rows += f"; {asked:,} were asked for: the text has no more"
     lines.append(f"{kind} vocabulary: {manifest.vocabulary_pieces:,} pieces, {rows}")
+    rules = (f"{report['normalization'][side]['rule']} of {side}s" for side in SIDES)
+    lines.append(f"normalization: {', '.join(rules)}")
     lines.append(f"data {manifest.hash[:12]}, vocabulary {manifest.vocabulary_hash[:12]} in {out}")
     return "\n".join(lines)
 
@@ -146,12 +149,13 @@ def _leakage(train: np.ndarray, held_out: np.ndarray) -> dict[str, int]:
     """Counts the training pairs that leak, and the pairs of the other part that they give away."""
     leaking = train[leaks(train, held_out).any(axis=1)]
     given_away = leaks(held_out, leaking)
+    pairs, leaking_pairs = (pair_keys(np.sort(each, axis=1)) for each in (held_out, leaking))
     return {
         "pairs": len(held_out),
         "train_pairs": len(leaking),
         "source": int(given_away[:, 0].sum()),
         "target": int(given_away[:, 1].sum()),
-        "both": int(np.isin(pair_keys(held_out), pair_keys(leaking)).sum()),
+        "both": int(np.isin(pairs, leaking_pairs).sum()),
     }
 
 

@@ -19,9 +19,10 @@ from hvd_nmt.common.progress import announce, print_line
 from hvd_nmt.common.version import __version__
 from hvd_nmt.data import corpus
 from hvd_nmt.data.text import read_lines
-from hvd_nmt.preparation import corpora, embedded, encoding, parts, quality, subwords
+from hvd_nmt.preparation import corpora, embedded, encoding, parts, quality, subwords, survey
 from hvd_nmt.preparation.corpora import CorpusFiles, Input, Paths
 from hvd_nmt.preparation.encoding import LengthLimit
+from hvd_nmt.preparation.normalization import normalizer, with_rule
 from hvd_nmt.preparation.options import Options
 from hvd_nmt.preparation.parts import PartState
 
@@ -56,19 +57,26 @@ def make(
             options.rules.remove_leaks,
         )  # fmt: skip
     models = _vocabularies(build, made["train"])
+    before, names = replace(made["train"]), [each.name for each in found]
     lengths = encoding.encode(
         made["train"], models, build.limit, build.paths(result, "train"), is_train=True,
-        copying=options.copying,
+        copying=options.copying, languages=[each.languages for each in found],
     )  # fmt: skip
     encoding.encode(made["dev"], models, build.limit, build.paths(result, "dev"), is_train=False)
     _require_pairs(made["train"], f", --max-length {options.max_length}")
+    parts.record_removed(before, names, result, encoding.left_out(lengths, build.limit))
+    seen = {
+        "corpora": survey.corpora(found, before, made["train"]),
+        "normalization": survey.normalization(models, made["train"]),
+        "unknown": {part: survey.unknown(models, made[part]) for part in made if part != "train"},
+    }
     shutil.rmtree(work)
     manifest = _manifest(build, made, request, *models)
     corpus.write_manifest(result, manifest)
     report = quality.report(
         build.languages, manifest.parts, lengths, made["train"].keys, _held_out(made),
         options.max_length,
-    )  # fmt: skip
+    ) | seen  # fmt: skip
     text = json.dumps(report, indent=1, ensure_ascii=False)
     (result / quality.REPORT).write_text(text + "\n", encoding="utf-8", newline="\n")
 
@@ -150,22 +158,30 @@ def _learned(build: _Build, train: PartState) -> list[bytes]:
 
 
 def _trained(build: _Build, text: Paths, chosen: np.ndarray, coverage: float = 1.0) -> list[bytes]:
-    """Models of the chosen pairs, bool [pairs]: a joint one, or those of source and target."""
+    """Models of the chosen pairs, bool [pairs]: a joint one, or those of source and target.
+
+    Of a joint vocabulary there are two models if the sides are normalised by different rules.
+    """
     options = build.options
     coverage = min(options.learning.character_coverage, coverage)
-    learning = replace(options.learning, tags=build.tags, character_coverage=coverage)
-    sides: list[tuple[Sequence[Path], subwords.Learning, str]]
-    sides = [(text, learning, "--vocabulary-size")]
+    source_rule, rule = options.normalization_rules
+    learning = replace(
+        options.learning, tags=build.tags, character_coverage=coverage, normalization_rule=rule
+    )
+    raw, targets = (compress(read_lines(path), chosen) for path in text)
+    sources = map(normalizer(source_rule), raw)
+    *_, pieces = options.pieces
     if options.separate_vocabularies:
-        sides = [
-            (text[:1], learning, "--source-vocabulary-size"),
-            (text[1:], replace(learning, tags=()), "--vocabulary-size"),
-        ]
-    models = []
-    for (paths, own, flag), pieces in zip(sides, options.pieces, strict=True):
-        lines = chain.from_iterable(compress(read_lines(path), chosen) for path in paths)
-        models.append(subwords.train(lines, pieces, own, flag))
-    return models
+        of_source = replace(learning, normalization_rule=source_rule)
+        source = subwords.train(sources, options.pieces[0], of_source, "--source-vocabulary-size")
+        target = subwords.train(targets, pieces, replace(learning, tags=()))
+    else:
+        source = target = subwords.train(chain(sources, targets), pieces, learning)
+    if source_rule == "visible":
+        source = with_rule(source, source_rule, folds=not learning.byte_fallback)
+    elif source_rule != rule:
+        source = with_rule(source, source_rule)
+    return [target] if source == target else [source, target]
 
 
 def _manifest(

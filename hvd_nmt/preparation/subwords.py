@@ -3,8 +3,8 @@
 This module never imports TensorFlow: SentencePiece and TensorFlow in one process have crashed by
 import order. Graphs use tensorflow_text with the same model file.
 
-Encoding then decoding is not the identity: SentencePiece's rule `nmt_nfkc` normalises text (NFKC,
-white space, zero-width marks), and a character without a piece comes back as " ⁇ ".
+Encoding then decoding gives the text back as `normalization` has made it, with single blanks; a
+character without a piece comes back as " ⁇ ".
 """
 
 import ctypes
@@ -24,6 +24,7 @@ from hvd_nmt.config import BOS, EOS, PAD, UNK
 from hvd_nmt.config.schema import Limit, require_limits
 from hvd_nmt.data import sentencepiece_model
 from hvd_nmt.data.sentencepiece_model import SPACE
+from hvd_nmt.preparation.normalization import Rule, normalizer, with_rule
 
 _TAG = re.compile(r"[<>\[{@#|][!-~]*[>\]}@#|]")  # no word of text, for text may stand behind it
 
@@ -50,6 +51,10 @@ class Learning:
     """write characters without a piece as UTF-8 bytes, 256 pieces; then none is unknown"""
     user_defined_symbols: tuple[str, ...] = ()
     """texts that are one piece each wherever they stand, such as placeholders"""
+    normalization_rule: Rule = "auto"
+    """what becomes of targets; nfc: a letter and its marks are one character, nothing is lost;
+    visible: also kinds of space become a space, and invisible characters without a meaning go;
+    the others are SentencePiece's. auto: nfc; of wmt16-en-de nmt_nfkc, as the recipe has it"""
     tags: tuple[str, ...] = ()
     """tags that sources may begin with, such as <2de> <bt>; those of --corpora are known"""
 
@@ -69,7 +74,8 @@ def train(
     than 4,192 bytes. `size_option` is what an error names to ask for more.
     DataError: the text has more characters than the vocabulary pieces, or none.
     """
-    model = io.BytesIO()
+    model, rule = io.BytesIO(), learning.normalization_rule
+    rule = "nfc" if rule == "auto" else rule
     more: dict[str, Any] = {}  # what is said at all is written into the model
     if learning.byte_fallback:
         more["byte_fallback"] = True
@@ -77,7 +83,8 @@ def train(
         more["user_defined_symbols"] = symbols
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
+            sentence_iterator=map(normalizer(rule), lines),
+            normalization_rule_name="identity",  # by now
             model_writer=model,
             model_type=learning.vocabulary_type,
             vocab_size=rounded_up(vocabulary_size),
@@ -95,7 +102,7 @@ def train(
         raise _explained(str(error), vocabulary_size, size_option) from None
     with suppress(AttributeError):  # other C libraries than glibc have no such function
         ctypes.CDLL(None).malloc_trim(0)  # a GB or so, which glibc would keep
-    return _with_space_before(model.getvalue(), learning.tags)
+    return with_rule(_with_space_before(model.getvalue(), learning.tags), rule)
 
 
 def _with_space_before(model: bytes, tags: Sequence[str]) -> bytes:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from hvd_nmt.checkpoints.contents import FLOAT_BYTES
 from hvd_nmt.checkpoints.state import AdamState, run_state, weights_to_train
 from hvd_nmt.common.errors import ClusterError, ConfigError
-from hvd_nmt.common.units import data_size, step_duration
+from hvd_nmt.common.units import data_size, percent, step_duration
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import PLAIN, Exchange
 from hvd_nmt.config.schedule import Schedule
@@ -263,6 +263,7 @@ class Plan:
             f"{train.target.tokens:,} tokens{copies if manifest.copies else ''}",
             f"batches     {training.tokens_per_step:,} target tokens a step, {share:,} a rank"
             f"{steps}",
+            *self._longer(),
             *self._corpora(),
             f"run         steps {self.start_step:,} to {training.max_steps:,} "
             f"({plan.epochs_after(training.max_steps):.1f} epochs)",
@@ -289,6 +290,17 @@ class Plan:
         elif training.jit_compile:
             lines.append("XLA         a program for each shape")
         return lines
+
+    def _longer(self) -> list[str]:
+        """What `translate` would split: training reads sentences of any length."""
+        limit, train = self.setup.config.model.max_length, self.setup.data.train
+        lengths = np.maximum(train.source.lengths, train.target.lengths)
+        if share := float((lengths > limit).mean()):
+            return [
+                f"longer      {percent(share)} of the pairs are longer than model.max_length, "
+                f"{limit:,} tokens: translate splits such lines"
+            ]
+        return []
 
     def _corpora(self) -> list[str]:
         """How much of each of several corpora the steps hold, and how often each is seen."""

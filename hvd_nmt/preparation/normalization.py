@@ -1,0 +1,171 @@
+"""What becomes of text before it is cut into pieces: rules that a SentencePiece model holds.
+
+So all that reads the model does the same: training, translation, a SavedModel, CTranslate2.
+SentencePiece's NFKC rules make one of compatible characters: `½`, `…`, full-width marks and the
+joiners of Persian are lost, in translations too. Our own rules lose nothing that people write.
+"""
+
+import tempfile
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from itertools import permutations
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import regex
+import sentencepiece
+
+from hvd_nmt.data import sentencepiece_model
+from hvd_nmt.data.sentencepiece_model import SPACE
+
+Rule = Literal["auto", "nfc", "visible", "identity", "nfkc", "nfkc_cf", "nmt_nfkc", "nmt_nfkc_cf"]
+
+
+# Soft hyphen, direction marks, zero-width space, word joiner: nothing is read otherwise without
+# them. Joiners and the selectors of variants are not among them: they change what is read.
+_INVISIBLE = regex.compile(r"(?V1)[\p{Default_Ignorable_Code_Point}--[\p{M}\p{L}\p{Join_C}]]")
+_IGNORABLE = regex.compile(r"\p{Default_Ignorable_Code_Point}")
+
+
+@cache
+def normalizer(rule: str) -> Callable[[str], str]:
+    """What makes of a line its normal form, without blanks at its ends and double ones within."""
+    return normalizer_of(_charsmap_model(rule))
+
+
+def normalizer_of(model: bytes | sentencepiece.SentencePieceProcessor) -> Callable[[str], str]:
+    """The same of a model, perhaps serialised."""
+    if not isinstance(model, bytes):
+        model = bytes(model.serialized_model_proto())
+    made = sentencepiece.SentencePieceNormalizer(
+        model_proto=model, add_dummy_prefix=False, escape_whitespaces=False,
+        remove_extra_whitespaces=True,
+    )  # fmt: skip
+    return made.normalize
+
+
+def changes(
+    normal: Callable[[str], str], lines: Sequence[bytes]
+) -> tuple[np.ndarray, Counter[tuple[str, str]]]:
+    """What normalisation changes, but for the number of blanks.
+
+    Returns:
+        bool [lines], which of them change; and in how many lines each text becomes which other.
+    """
+    changed, found = np.zeros(len(lines), bool), Counter[tuple[str, str]]()
+    alone = lru_cache(None)(lambda text: normal(f"|{text}|")[1:-1])  # a lone space would be lost
+    keeps_ascii = normal("A") == "A"
+    for number, raw in enumerate(lines):
+        if keeps_ascii and raw.isascii():
+            continue
+        line = raw.decode()
+        if normal(line) != " ".join(filter(None, line.split(" "))):
+            changed[number] = True
+            new = {text: alone(text) for text in set(line)}
+            if all(text == of for text, of in new.items()):  # letters with their marks
+                new = {text: alone(text) for text in set(regex.findall(r"\X", line))}
+            found.update((text, of) for text, of in new.items() if text not in (of, " "))
+    return changed, found
+
+
+def with_rule(model: bytes, rule: str, folds: bool = False) -> bytes:
+    """A serialised model that normalises text by another rule.
+
+    `folds`: a character without a piece is read as those with pieces that it is made of or stands
+    for: full-width letters and foreign digits as ASCII, a letter with a rare mark without it.
+    """
+    parsed = sentencepiece_model.parsed(model)
+    known = frozenset(
+        piece.piece for piece in parsed.pieces
+        if piece.type == sentencepiece_model.NORMAL and len(piece.piece) == 1
+    )  # fmt: skip
+    found = sentencepiece_model.parsed(_charsmap_model(rule, known if folds else None))
+    parsed.normalizer_spec.name = rule
+    parsed.normalizer_spec.precompiled_charsmap = found.normalizer_spec.precompiled_charsmap
+    loaded = sentencepiece.SentencePieceProcessor(model_proto=parsed.SerializeToString())
+    return bytes(loaded.serialized_model_proto())
+
+
+@cache
+def _charsmap_model(rule: str, known: frozenset[str] | None = None) -> bytes:
+    """A serialised model that holds the rule and nothing else; `known`: see `with_rule`."""
+    sentencepiece.SetMinLogLevel(2)  # it prints what it compiles
+    if rule not in ("nfc", "visible"):
+        return _serialized(rule_name=rule)
+    changes = dict(_compositions())
+    if rule == "visible":
+        changes |= _visible()
+    if known is not None:
+        folded = _folded(known)
+        changes = folded | {old: _mapped(new, folded) for old, new in changes.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rules.tsv"
+        rows = (f"{_codes(old)}\t{_codes(new)}\n" for old, new in sorted(changes.items()))
+        path.write_text("".join(rows), encoding="ascii")
+        return _serialized(rule_tsv=str(path))
+
+
+def _serialized(**rule: Any) -> bytes:
+    return bytes(sentencepiece.SentencePieceNormalizer(**rule).serialized_model_proto())
+
+
+def _codes(text: str) -> str:
+    return " ".join(f"{ord(character):X}" for character in text)
+
+
+def _mapped(text: str, changes: Mapping[str, str]) -> str:
+    return "".join(changes.get(character, character) for character in text)
+
+
+@cache
+def _characters() -> str:
+    """All of Unicode but surrogates."""
+    return "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
+
+
+def _compositions() -> Iterator[tuple[str, str]]:
+    """Each way to write a composed character with marks, and the character.
+
+    A table cannot put any number of marks in order, but those that become one character.
+    """
+    for composed in _characters():
+        parts = unicodedata.normalize("NFD", composed)
+        if len(parts) == 1 or unicodedata.normalize("NFC", composed) != composed:
+            continue
+        for order in permutations(parts[1:]):
+            for done in range(len(order)):
+                start = unicodedata.normalize("NFC", parts[0] + "".join(order[:done]))
+                text = start + "".join(order[done:])
+                if unicodedata.normalize("NFC", text) == composed:
+                    yield text, composed
+
+
+def _visible() -> dict[str, str]:
+    found = dict.fromkeys(_INVISIBLE.findall(_characters()), "")
+    found |= dict.fromkeys(regex.findall(r"(?V1)[\p{Zs}--\x20]", _characters()), " ")
+    for character in filter(unicodedata.decomposition, _characters()):
+        composed = unicodedata.normalize("NFC", character)
+        if len(composed) > 1:  # which Unicode has twice, as letters of Devanagari with a nukta
+            found[character] = composed
+    return found
+
+
+def _folded(known: frozenset[str]) -> dict[str, str]:
+    """Unknown characters -> what is known of them."""
+    found = dict.fromkeys(_IGNORABLE.findall(_characters()), "")
+    found |= {digit: str(int(digit)) for digit in filter(str.isdecimal, _characters())}
+    for character in filter(unicodedata.decomposition, _characters()):
+        parts = unicodedata.normalize("NFKD", character)
+        whole = unicodedata.normalize("NFKC", character)
+        letters = "".join(part for part in parts if not unicodedata.combining(part))
+        for way in (whole, letters):
+            if way and known.issuperset(way.replace(" ", SPACE)):
+                found.setdefault(character, way)
+                break
+    return {
+        old: new for old, new in found.items()
+        if old not in known and known.issuperset(new.replace(" ", SPACE))
+    }  # fmt: skip
