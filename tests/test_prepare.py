@@ -101,10 +101,8 @@ def test_the_directory_holds_the_text(toy):
     assert json.loads((toy.out / "quality.json").read_text())["parts"]["train"]["pairs"] == 300
     assert not {"quality.json", "removed.tsv.gz"} & set(data.manifest.files)
     # Sources are normalised more, with the same pieces and one embedding.
-    assert (data.manifest.source_vocabulary_pieces, data.manifest.source_vocabulary_size) == (
-        120,
-        0,
-    )
+    assert data.manifest.source_has_own
+    assert data.manifest.source_vocabulary_size == 0
     # One vocabulary leaves no trace of two.
     assert toy.run(overwrite=True, source_normalization_rule="nfc") == 0
     assert not [path.name for path in toy.out.iterdir() if "source" in path.name]
@@ -113,6 +111,66 @@ def test_the_directory_holds_the_text(toy):
     data = corpus.load(toy.out)
     assert data.source_spm_path == data.spm_path
     assert not data.manifest.source_has_own
+
+
+def test_a_reader_sees_what_is_in_the_text(toy, capsys):
+    """Other scripts, what is normalised, what usual rules would remove, what is unknown."""
+    more = [
+        ("I go\u00adto bed.", "我去睡覺，\u200b好。"), ("At\u00a0home", "在家。"), ("dog", "dog"),
+        ("the big dog sees nine men and one small child", "大狗今天在這裏看見九個男人。"),
+    ]  # fmt: skip
+    toy.write("train", more + [(f"cat {word}", f"貓貓 {word}。") for word in "abcdef" * 3])
+    toy.write("dev", [("cat ツ", "貓")])
+    languages = {"source_language": "eng", "target_language": "yue"}
+    assert toy.run(**languages, show=2) == 0
+    said = capsys.readouterr().out
+    for line in (
+        "train  letters: eng Latin 100.0 %; yue Han 72.7 %, Latin 27.3 %",
+        "train  normalization changes sources of 2 pairs (9.09 %)",
+        "train  normalization: visible of sources, nfc of targets",
+        "train  --remove-copies is off; it would remove 1 pairs (4.55 %)",
+        "train  1 sources: U+00AD becomes nothing", "train  1 sources: U+00A0 becomes a space",
+        "dev    sources with unknown characters: 1 (ツ)",
+        "pair 6\n  cat b\n  貓貓 b。",
+    ):  # fmt: skip
+        assert line in said, said
+    assert "targets of" not in said
+    assert "hardly written" not in said
+    data = corpus.load(toy.out)
+    assert decoded(data, data.train.target)[0] == more[0][1], "as it was, with U+200B"
+    source = sentencepiece.SentencePieceProcessor(model_file=str(data.source_spm_path))
+    assert source.decode(data.train.source[0].tolist()) == "I goto bed."
+    # Sentences of nine English words are one "word" of Chinese to Moses; wrong names of languages.
+    assert toy.run(overwrite=True, clean="moses") == 0
+    assert "removed" not in (said := capsys.readouterr().out)
+    assert "train  is hardly written in en and de" in said
+    # Asked again, a finished directory shows what was removed.
+    toy.write("train", [*more, ("a " * 30, "b"), ("", "x")])
+    assert toy.run(**languages, overwrite=True, clean="moses", show=1, removed=True) == 0
+    said = capsys.readouterr().out
+    assert f"line 5: word ratio\n  {'a ' * 30}\n  b\nline 6: a side is empty\n  \n  x" in said
+    assert toy.run(**languages, clean="moses", show=1) == 0
+    assert "nothing to prepare.\npair 3\n  dog" in capsys.readouterr().out
+
+
+def test_a_directory_of_an_older_version_is_done(toy, capsys):
+    assert toy.run(normalization_rule="nmt_nfkc") == 0
+    assert "normalization_rules" not in corpus.load(toy.out).manifest.request
+    assert toy.run() == 0
+    assert "nothing to prepare" in capsys.readouterr().out
+    assert toy.run(normalization_rule="nfc") == 3
+    assert "prepared with other settings" in capsys.readouterr().err
+    again = {"vocabulary": toy.out / "spm.model", "out": toy.directory / "again"}
+    assert toy.run(**again, vocabulary_size=None, normalization_rule="nfc") == 2
+    assert "has its own normalization" in capsys.readouterr().err
+
+
+def test_the_source_model_beside_a_vocabulary_is_taken_with_it(toy):
+    assert toy.run() == 0
+    again = {"vocabulary": toy.out / "spm.model", "out": toy.directory / "again"}
+    assert toy.run(**again, vocabulary_size=None) == 0
+    first, second = (corpus.load(path).manifest for path in (toy.out, toy.directory / "again"))
+    assert second.hash == first.hash
 
 
 def test_what_is_printed(toy, capsys, golden_page):

@@ -14,11 +14,10 @@ import numpy as np
 from hvd_nmt.common.units import data_size
 from hvd_nmt.data import corpus
 from hvd_nmt.data.corpus import Part
-from hvd_nmt.preparation import survey
 from hvd_nmt.preparation.cleaning import leaks, pair_keys
-from hvd_nmt.preparation.survey import SIDES
 
 REPORT = "quality.json"
+SIDES = ("source", "target")
 LONGEST_COUNTED = 1024
 """tokens: the histograms count longer sentences as of this length"""
 
@@ -54,7 +53,7 @@ def summary(out: Path) -> str:
     """The lines that `prepare` prints when it is done."""
     manifest = corpus.load(out).manifest
     report = json.loads((out / REPORT).read_text(encoding="utf-8"))
-    lines = [*table(report), *survey.table(report)]
+    lines = [*table(report), *report["survey"]]
     lines += [
         f"{name}: {part.truncated:,} pairs cut to {manifest.max_length} tokens"
         for name, part in reversed(manifest.parts.items())
@@ -75,8 +74,6 @@ def summary(out: Path) -> str:
     if manifest.vocabulary_pieces < asked:
         rows += f"; {asked:,} were asked for: the text has no more"
     lines.append(f"{kind} vocabulary: {manifest.vocabulary_pieces:,} pieces, {rows}")
-    rules = (f"{report['normalization'][side]['rule']} of {side}s" for side in SIDES)
-    lines.append(f"normalization: {', '.join(rules)}")
     lines.append(f"data {manifest.hash[:12]}, vocabulary {manifest.vocabulary_hash[:12]} in {out}")
     return "\n".join(lines)
 

@@ -65,18 +65,14 @@ def make(
     encoding.encode(made["dev"], models, build.limit, build.paths(result, "dev"), is_train=False)
     _require_pairs(made["train"], f", --max-length {options.max_length}")
     parts.record_removed(before, names, result, encoding.left_out(lengths, build.limit))
-    seen = {
-        "corpora": survey.corpora(found, before, made["train"]),
-        "normalization": survey.normalization(models, made["train"]),
-        "unknown": {part: survey.unknown(models, made[part]) for part in made if part != "train"},
-    }
+    surveyed = list(survey.lines(found, before, made, models))
     shutil.rmtree(work)
     manifest = _manifest(build, made, request, *models)
     corpus.write_manifest(result, manifest)
     report = quality.report(
         build.languages, manifest.parts, lengths, made["train"].keys, _held_out(made),
         options.max_length,
-    ) | seen  # fmt: skip
+    ) | {"survey": surveyed}  # fmt: skip
     text = json.dumps(report, indent=1, ensure_ascii=False)
     (result / quality.REPORT).write_text(text + "\n", encoding="utf-8", newline="\n")
 

@@ -211,6 +211,28 @@ def test_duplicates_and_leaks(numbers, leaking):
         assert found[index] == ("sentence of dev" if leaking and pair[0] == "7" else expected)
 
 
+def test_keys_are_of_what_is_read():
+    """Space, width, composition and what nobody sees make no other sentence; case does."""
+    same = ["Größe 10 m", "Gro\u0308ße 10\u00a0m", "Größe  １０ m", "Grö\u00adße 10 m\u200b"]
+    assert len(set(cleaning.keys([(line, "") for line in same])[:, 0].tolist())) == 1
+    others = [same[0], "größe 10 m", "می\u200cروم", "میروم", "好。", "好"]
+    assert len(set(cleaning.keys([(line, "") for line in others])[:, 0].tolist())) == 6
+
+
+@pytest.mark.parametrize(
+    ("target", "rule"),
+    [
+        ("大狗今天在這裏看見九個男人和一個小孩。", None), ("วันนี้ฉันไปร้านค้าแล้วซื้อขนมปังกับนม", None),
+        ("今日は店に行って、パンと牛乳を買います。", None), ("मैं आज दुकान जाता हूँ।", None),
+        ("می\u200cروم", cleaning.WORD_RATIO), ("好", cleaning.WORD_RATIO),
+        ("很長" * 70, cleaning.TOO_MANY_WORDS),
+    ],
+)  # fmt: skip
+def test_words_of_moses_rules_are_those_of_the_script(target, rule):
+    source = "the big dog sees nine men and one small child"
+    assert Cleaner(MOSES, ("en", "xx"))(source, target)[0] == rule
+
+
 def test_leaks_on_either_side():
     held_out = {"dev": cleaning.keys([("a", "A"), ("b", "B")]), "test": cleaning.keys([("c", "C")])}
     train = cleaning.keys([("a", "x"), ("x", "B"), ("A", "a"), ("c", "C"), ("x", "y")])

@@ -74,6 +74,26 @@ def test_noise_of_both_sides(rates, source, target):
     assert noised(PAIR, Noise(**rates), random.Random(1).random) == (source, target)
 
 
+@pytest.mark.parametrize(
+    ("rates", "pair", "made"),
+    [
+        ({"no_punctuation": ALWAYS}, ("Come!", "بیا!"), ("Come", "بیا")),
+        ({"no_punctuation": ALWAYS}, ("Why?", "چرا؟"), ("Why", "چرا")),
+        ({"no_punctuation": ALWAYS}, ("I go.", "ฉันไป"), ("I go.", "ฉันไป")),
+        ({"no_punctuation": ALWAYS}, ('"I go."', "“मैं जाता हूँ।”"), ('"I go"', "“मैं जाता हूँ”")),
+        (
+            {"upper_case": ALWAYS},
+            ("in istanbul", "istanbul ılık"),
+            ("IN ISTANBUL", "İSTANBUL ILIK"),
+        ),
+        ({"title_case": ALWAYS}, ('"in" it', '"iyi" ışık'), ('"In" It', '"İyi" Işık')),
+    ],
+)
+def test_marks_and_capitals_of_languages(rates, pair, made):
+    draw = random.Random(1).random
+    assert noised(pair, Noise(**rates), draw, languages=("en", "tr")) == made
+
+
 def test_misspelled_words_are_of_letters_and_of_the_source():
     rates = Noise(typos=ALWAYS, spaces=0.5)
     found = [noised(PAIR, rates, random.Random(seed).random) for seed in range(200)]
