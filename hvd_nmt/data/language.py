@@ -75,10 +75,10 @@ def scripts(language: str) -> tuple[str, ...]:
     return _JOINT_SCRIPTS.get(script, (script,))
 
 
-def letters(language: str) -> "regex.Pattern[str]":
-    """Finds the letters that text of a language may have: those of its scripts, or of none."""
+def letters(language: str) -> frozenset[str]:
+    """The letters that text of a language may have: those of its scripts, or of none."""
     own = _of((*scripts(language), "Zyyy", "Zinh"))  # common, inherited
-    return regex.compile(rf"(?V1)[\p{{L}}&&[{own}]]")
+    return frozenset(regex.findall(rf"(?V1)[\p{{L}}&&[{own}]]", "".join(map(chr, range(0x110000)))))
 
 
 def script_shares(lines: Iterable[str]) -> dict[str, float]:

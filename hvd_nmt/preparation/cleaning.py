@@ -10,14 +10,13 @@ a rule of our own, `ONLY_CONTROLS`.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Literal, final
 
 import numpy as np
-import regex
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config.schema import NaturalFloat, NaturalInt, PositiveInt, require_limits
@@ -36,12 +35,12 @@ COPY = "source is target"
 CHARACTER_RATIO = "character ratio"
 WRONG_SCRIPT = "wrong script"
 DUPLICATE = "duplicate"
+MOSES = "a rule of Moses"
 
 Pair = tuple[str, str]
 
 _SPACES = re.compile("[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
 _WORD = re.compile(r"\w")
-_LETTER = regex.compile(r"\p{L}")
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # any large odd number: multiplying by it loses nothing
 
 
@@ -75,12 +74,6 @@ class Rules:
         require_limits(self)
 
 
-_NONE = Rules(clean="none")
-_USUAL: dict[str, Any] = {
-    "clean": "moses", "max_character_ratio": 9.0, "min_script_share": 0.5, "remove_copies": True,
-}  # fmt: skip
-
-
 @final
 class Cleaner:
     """The rules that one pair alone decides; can be pickled. ConfigError: an unknown script."""
@@ -107,16 +100,28 @@ class Cleaner:
                 source, target = _collapsed(plain(source)), _collapsed(plain(target))
             if rule is None and (_is_empty(source) or _is_empty(target)):
                 rule = ONLY_CONTROLS
-        if rule is None and rules.remove_copies and source == target:
-            rule = COPY
-        if rule is None and _out_of(rules.max_character_ratio, len(source), len(target)):
-            rule = CHARACTER_RATIO
         if rule is None:
-            for line, own in zip((source, target), self._own_letters, strict=False):
-                letters = len(_LETTER.findall(line))
-                if letters and len(own.findall(line)) / letters < rules.min_script_share:
-                    rule = WRONG_SCRIPT
+            rule = next(self._others(source, target), None)
         return rule, (source, target)
+
+    def _others(self, source: str, target: str) -> Iterator[str]:
+        """The rules that are not of Moses."""
+        rules = self._rules
+        if rules.remove_copies and source == target:
+            yield COPY
+        if _out_of(rules.max_character_ratio, len(source), len(target)):
+            yield CHARACTER_RATIO
+        for line, own in zip((source, target), self._own_letters, strict=False):
+            if any(map(str.isalpha, {*line} - own)):
+                found = [letter in own for letter in line if letter.isalpha()]
+                if sum(found) < rules.min_script_share * len(found):
+                    yield WRONG_SCRIPT
+
+    def broken(self, source: str, target: str) -> Iterator[str]:
+        """Each rule that would remove a pair that has no control characters; Moses' rules are one."""
+        if self._moses(*map(_collapsed, (source, target))):
+            yield MOSES
+        yield from self._others(source, target)
 
     def _moses(self, source: str, target: str) -> str | None:
         """The script's rules, in its order; words stand between spaces."""
@@ -137,15 +142,33 @@ class Cleaner:
         return None
 
 
-def usual(rules: Rules, languages: tuple[str, str]) -> dict[str, Cleaner]:
-    """Cleaners of one usual rule each that `rules` do not have, by the option that asks for it."""
-    found = {}
-    for name, value in _USUAL.items():
-        if getattr(rules, name) == getattr(_NONE, name):
-            option = f"--{name.replace('_', '-')}" + (f" {value}" if value is not True else "")
-            with suppress(ConfigError):  # a language of which no script is known
-                found[option] = Cleaner(replace(_NONE, **{name: value}), languages)
-    return found
+_OF_USUAL_RULES: dict[str, tuple[str, Any]] = {
+    MOSES: ("clean", "moses"), CHARACTER_RATIO: ("max_character_ratio", 9.0),
+    WRONG_SCRIPT: ("min_script_share", 0.5), COPY: ("remove_copies", True),
+}  # fmt: skip
+
+
+@final
+class Usual:
+    """Usual rules that a corpus does not have; can be pickled."""
+
+    def __init__(self, rules: Rules, languages: tuple[str, str]) -> None:
+        off = {name: getattr(Rules(clean="none"), name) for name, _ in _OF_USUAL_RULES.values()}
+        self._options = {
+            rule: f"--{name.replace('_', '-')}" + (f" {value}" if value is not True else "")
+            for rule, (name, value) in _OF_USUAL_RULES.items()
+            if getattr(rules, name) == off[name]
+        }
+        usual = Rules(**dict(_OF_USUAL_RULES.values()))
+        try:
+            self._cleaner = Cleaner(usual, languages)
+        except ConfigError:  # a language of which no script is known
+            self._cleaner = Cleaner(replace(usual, min_script_share=0.0), languages)
+
+    def __call__(self, source: str, target: str) -> set[str]:
+        """The options that would remove a clean pair."""
+        broken = self._cleaner.broken(source, target)
+        return {self._options[rule] for rule in broken if rule in self._options}
 
 
 def repeated(rules: Rules, keys: np.ndarray, held_out: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -194,10 +217,9 @@ def leaks(keys: np.ndarray, held_out: np.ndarray) -> np.ndarray:
 
 
 def _folded(line: str) -> str:
-    if line.isascii():
-        return _collapsed(line)
-    line = line.encode("utf-8", "replace").decode()  # SentencePiece refuses lone surrogates
-    return normalizer("nfkc")(normalizer("visible")(line))
+    if not line.isprintable():  # unlike other kinds of space, and what nobody sees
+        line = normalizer("visible")(line.encode("utf-8", "replace").decode())
+    return _collapsed(unicodedata.normalize("NFKC", line))
 
 
 def _is_empty(line: str) -> bool:

@@ -243,10 +243,10 @@ def _read(
     if part not in corpus.inputs:
         return
     raw = corpus.inputs[part]
-    cleaner, usual = None, {}
+    cleaner, usual = None, None
     if part == "train":
         cleaner = cleaning.Cleaner(corpus.rules, corpus.languages)
-        usual = cleaning.usual(corpus.rules, corpus.languages)
+        usual = cleaning.Usual(corpus.rules, corpus.languages)
     work = partial(_clean, cleaner, usual, lenient, corpus.tags, known_tags)
     total = sum(count_lines(path) for path, _ in raw.paths)
     with progress(total, "pairs", f"reading {raw.paths[0][0].name}") as bar:
@@ -256,7 +256,7 @@ def _read(
 
 
 def _clean(
-    cleaner: cleaning.Cleaner | None, usual: Mapping[str, cleaning.Cleaner], lenient: bool,
+    cleaner: cleaning.Cleaner | None, usual: cleaning.Usual | None, lenient: bool,
     tags: Sequence[str], known_tags: Sequence[str], job: tuple[Paths, int, Block],
 ) -> _Cleaned:  # fmt: skip
     """What a worker does with a block: decode, apply the rules (None: all stay), encode."""
@@ -278,7 +278,8 @@ def _clean(
             rows.append(_row(rule, number, *pair))
             removed[rule] += 1
         else:
-            would.update(option for option, other in usual.items() if other(*cleaned)[0])
+            if usual:
+                would.update(usual(*cleaned))
             if without_tags(cleaned[0], known_tags).strip():
                 cleaned = " ".join((*tags, cleaned[0])), cleaned[1]
             elif known_tags:  # nothing to translate for a tag
