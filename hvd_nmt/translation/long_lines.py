@@ -1,15 +1,20 @@
-"""Lines longer than the model reads, as ids: split where a sentence, or else a word, ends."""
+"""Lines longer than the model reads, as ids: split where a sentence, a clause or a word ends."""
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from hvd_nmt.config import EOS
+from hvd_nmt.data import language
 from hvd_nmt.data.sentencepiece_model import SPACE
 from hvd_nmt.model.translator import Translation
 
-SENTENCE_ENDS = tuple(".!?…。！？؟।")
+SENTENCE_ENDS = tuple(".!?…。！？؟।۔॥།။។።։")
+"""before a blank"""
+_CLAUSE_ENDS = tuple("，、；："), tuple("，、；：,;:")
+"""before any other text, and before that of scripts without blanks"""
 
 
 def parts(ids: np.ndarray, limit: int, pieces: Sequence[str], tags: int = 0) -> list[np.ndarray]:
@@ -59,6 +64,17 @@ def _joined(row: Sequence[Translation], places: Sequence[np.ndarray]) -> Transla
 def _split_point(ids: np.ndarray, pieces: Sequence[str]) -> int:
     """How many of these ids make the part, at least half: all but the last where nothing helps."""
     half = max(1, len(ids) // 2)
-    words = [at for at in range(half, len(ids)) if pieces[ids[at]].startswith(SPACE)]
-    sentences = [at for at in words if pieces[ids[at - 1]].endswith(SENTENCE_ENDS)]
-    return max(sentences or words, default=len(ids) - 1)
+    names = [pieces[number] for number in ids]
+    words = [at for at in range(half, len(ids)) if names[at].startswith(SPACE)]
+    sentences = [at for at in words if names[at - 1].endswith(SENTENCE_ENDS)]
+    clauses = []
+    for at in range(half, len(ids)):
+        after = names[at][0]
+        if unicodedata.category(after) in ("Pe", "Pf", "Po"):  # such as quotes, for what is before
+            continue
+        is_wide = unicodedata.east_asian_width(after) == "W"
+        if language.ends_sentence("".join(names[max(0, at - 4) : at]), is_wide):
+            sentences.append(at)
+        elif names[at - 1].endswith(_CLAUSE_ENDS[is_wide]):
+            clauses.append(at)
+    return max(sentences or clauses or words, default=len(ids) - 1)

@@ -1,6 +1,7 @@
 """Lines longer than the model reads."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,30 @@ def test_a_line_is_split_behind_a_sentence_else_before_a_word_else_anywhere():
     assert found(ids(4, 5, 9, 4, 5, 4), 6) == [[4, 5, 9, EOS], [4, 5, 4, EOS]]
     assert found(ids(4, 5, 6, 4, 6, 6, 6), 6) == [[4, 5, 6, EOS], [4, 6, 6, 6, EOS]]
     assert found(ids(*[6] * 7), 4) == [[6, 6, 6, EOS], [6, 6, 6, EOS], [6, EOS]]
+
+
+@pytest.mark.parametrize(
+    ("line", "limit", "wanted"),
+    [
+        ("One.Two is. Three,four five six", 22, ["One.Two is.", "Three,four five six"]),
+        ("这是书。那是画！你来吗？我走了。", 12, ["这是书。那是画！", "你来吗？我走了。"]),
+        ("这是书.那是画!你来吗?我走了.", 12, ["这是书.那是画!", "你来吗?我走了."]),
+        ("彼は「はい。」と言った。私は寝た。", 14, ["彼は「はい。」と言った。", "私は寝た。"]),
+        ("「はい。いいえ。」(はい。)私も。", 16, ["「はい。いいえ。」(はい。)", "私も。"]),
+        ("今日は雨、明日は雪、週末は晴れ", 13, ["今日は雨、明日は雪、", "週末は晴れ"]),
+        ("版本是3.14不是2.71吗", 12, ["版本是3.14不是2.", "71吗"]),  # no end: at the limit
+        ("वह गया। मैं आया। तुम", 14, ["वह गया।", "मैं आया। तुम"]),
+        ("ฉันไป เขามา เราอยู่", 13, ["ฉันไป เขามา", "เราอยู่"]),
+        ("او رفت. من می‌آیم؟ تو", 14, ["او رفت.", "من می‌آیم؟", "تو"]),
+    ],
+)  # fmt: skip
+def test_parts_end_where_sentences_of_their_script_end(line, limit, wanted):
+    pieces = sorted({*line.replace(" ", "▁")})
+    names = ["<pad>", "</s>", "<s>", "<unk>", *pieces]
+    line_ids = ids(*(names.index(one) for one in line.replace(" ", "▁")))
+    parts = long_lines.parts(line_ids, limit, names)
+    texts = ["".join(names[i] for i in part[:-1]).replace("▁", " ").strip() for part in parts]
+    assert texts == wanted
 
 
 def test_each_part_begins_with_the_tags_of_its_line():
