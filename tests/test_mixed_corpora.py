@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
+import hvd_nmt
 import toy
 from forks import Forks
 from hvd_nmt import translate
 from hvd_nmt.data import corpus
+from hvd_nmt.formats import saved_model
+from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.records.read import read_run
 
 STAGES = "{until: 18, weights: {clean: 1, crawled: 3}}, {until: end, weights: {back: 1}}"
@@ -70,6 +73,26 @@ def test_translate_to_a_language(done, tmp_path: Path, capsys: pytest.CaptureFix
     assert out.read_text().split("\n")[1] == told[1]
     assert translate.main([*words, "--to", "fr"]) == 2
     assert "The model does not know the language 'fr': give one of de." in capsys.readouterr().err
+
+
+def test_a_tag_alone_is_a_blank_line(done, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    run, source, out = done[0] / "run", tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("<2de> the man\n<2de> \n<2de>\n<2de>   \n\n")
+    lines = source.read_text().splitlines()
+    for backend in ("ctranslate2", "tensorflow"):
+        words = ["--run", str(run), "--backend", backend, "--length-penalty", "5"]
+        assert translate.main([*words, "--input", str(source), "--output", str(out)]) == 0
+        first, *others = out.read_text().splitlines()
+        assert first != ""
+        assert others == [""] * 4
+        assert "empty translations" not in capsys.readouterr().err
+    saved_model.convert(run, "best", tmp_path / "model", Decoding(length_penalty=5))
+    assert saved_model.translated(lines, tmp_path / "model") == [first, *others]
+    model = hvd_nmt.load(run)
+    scores = model.score([(line, "der Mann") for line in lines])
+    assert scores[1:] == pytest.approx([scores[4]] * 4)
+    assert scores[0] != pytest.approx(scores[4])
+    assert [row[0].translation.score for row in model.search(lines, details=True)[1:]] == [0.0] * 4
 
 
 @pytest.mark.long

@@ -18,6 +18,7 @@ from hvd_nmt.checkpoints.run_files import decoding_of, vocabularies
 from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.config import BOS, EOS, PAD
+from hvd_nmt.data import sentencepiece_model
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
@@ -70,6 +71,8 @@ class LinesToLines(tf.Module):
         }
         self.source_sentencepiece, self.sentencepiece = (made[path] for path in vocabularies)
         self._translator = Translator(model, decoding)
+        tags = sentencepiece_model.tags(vocabularies[0].read_bytes())
+        self._without_text = tf.constant([PAD, EOS, *tags.values()])
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
     def translate(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -93,7 +96,8 @@ class LinesToLines(tf.Module):
         ids_BxS = ragged.to_tensor(PAD)[:, :limit]
         last_S = tf.range(tf.shape(ids_BxS)[1]) == limit - 1
         ids_BxS = tf.where((length_Bx1 > limit) & last_S, EOS, ids_BxS)
-        return tf.where(length_Bx1 > 1, ids_BxS, PAD)
+        is_text_BxS = tf.reduce_all(ids_BxS[..., None] != self._without_text, -1)
+        return tf.where(tf.reduce_any(is_text_BxS, 1, keepdims=True), ids_BxS, PAD)
 
     def _text(self, ids_BxT: tf.Tensor) -> tf.Tensor:
         """Text of translations: up to their eos, each on a single line."""

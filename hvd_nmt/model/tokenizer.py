@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from hvd_nmt.common.errors import DataError
-from hvd_nmt.config import BOS, EOS, PAD
+from hvd_nmt.config import BOS, EOS, PAD, UNK
 
 
 class Tokenizers(NamedTuple):
@@ -46,6 +46,7 @@ class Tokenizer:
             empty_line = self.encode([""])[0].tolist()
         except (tf.errors.InternalError, tf.errors.InvalidArgumentError):
             raise DataError(f"{spm_path} is not a SentencePiece model: restore it.") from None
+        self._is_known: dict[str, bool] = {}
         if empty_line != [EOS]:
             raise DataError(
                 f"{spm_path} marks the end of a sentence with ids {empty_line}: train it with "
@@ -60,6 +61,13 @@ class Tokenizer:
         raw = [line.encode("utf-8", "replace") for line in lines]
         ids, splits = self._tokenize(tf.constant(raw))
         return np.split(ids.numpy(), splits.numpy()[1:-1])
+
+    def unknown(self, line: str) -> list[str]:
+        """The characters of a line that have no piece, each once."""
+        characters = dict.fromkeys(line)
+        new = [one for one in characters if one not in self._is_known]
+        self._is_known |= zip(new, (UNK not in ids for ids in self.encode(new)), strict=True)
+        return [one for one in characters if not self._is_known[one]]
 
     def decode(self, sentences: Iterable[Sequence[int] | np.ndarray]) -> list[str]:
         """The text of each sentence of ids, each on a single line.

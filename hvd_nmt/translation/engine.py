@@ -1,6 +1,8 @@
 """Models, tokenizers and backend behind one function: lines in, translations out."""
 
 import dataclasses
+import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -15,7 +17,9 @@ import tensorflow as tf
 from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.run_files import decoding_of, vocabularies
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.data import sentencepiece_model
+from hvd_nmt.common.units import count
+from hvd_nmt.config import UNK
+from hvd_nmt.data import language, sentencepiece_model
 from hvd_nmt.model import device
 from hvd_nmt.model.batching import cut
 from hvd_nmt.model.scorer import Scorer
@@ -31,12 +35,35 @@ if TYPE_CHECKING:  # needs a package that not everybody has
 # Lines sorted by length at a time: enough for full batches, few for a killed job to do again.
 CHUNK_LINES = 1_000
 
-Warn = Callable[[int, str], object]
-"""called with the number of a line, from 1, and what a reader should know of its translation"""
+Warn = Callable[[int, str, str], object]
+"""called with the number of a line, from 1, what a reader should know of its translation, and what
+all lines of that kind do"""
+_SAID = 5
+"""lines of each kind that a reader gets to know one by one"""
+_SHOWN = 3
+"""characters of such a line"""
 
 
-def _warn(number: int, text: str) -> None:
+def _warn(number: int, text: str, kind: str = "") -> None:
     warn_user(f"line {number}: {text}", stacklevel=3)
+
+
+class Remarks:
+    """What a reader should know of lines: of each kind the first few, and at the end how many."""
+
+    def __init__(self, name: str, say: Callable[[str], object]) -> None:
+        self._name, self._say, self._counts = name, say, Counter[str]()
+
+    def __call__(self, number: int, text: str, kind: str) -> None:
+        self._counts[kind] += 1
+        if self._counts[kind] <= _SAID:
+            self._say(f"{self._name}line {number}: {text}")
+
+    def end(self) -> None:
+        """Say how many lines there were of kinds with more than the first few."""
+        for kind, lines in self._counts.items():
+            if lines > _SAID:
+                self._say(f"{self._name}{lines:,} lines {kind}; the first {_SAID} are named above.")
 
 
 class Line(NamedTuple):
@@ -81,7 +108,10 @@ class Engine:
         """
         if isinstance(lines, str):
             raise TypeError("lines is one string: give a list of lines.")
-        return list(self.stream(lines))
+        remarks = Remarks("", lambda text: warn_user(text, stacklevel=2))
+        translations = list(self.stream(lines, remarks))
+        remarks.end()
+        return translations
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[float]:
         """How probable the model finds translations, given as pairs of source and translation.
@@ -93,7 +123,7 @@ class Engine:
             raise ConfigError("Scores of given pairs need the backend tensorflow.")
         both, limit = list(pairs), self.backend.max_length
         lines = self._tagged([source for source, _ in both], 1, _warn)
-        sources = self.tokenizers.source.encode(lines)
+        sources = self._encoded(lines)
         targets = self.tokenizers.target.encode([target for _, target in both])
         for name, side in (("source", sources), ("target", targets)):
             for number, ids in enumerate(side, start=1):
@@ -126,18 +156,20 @@ class Engine:
         have scores of tokens and alignments, if the backend knows them. `finished` is called for
         each line, as batches end.
         """
-        encoded = self.tokenizers.source.encode(self._tagged(lines, first, warn))
+        encoded = self._encoded(self._tagged(lines, first, warn))
         # How many tags each line begins with.
         tags = [int(np.argmin(np.isin(ids, [*self.tags.values()]))) for ids in encoded]
         limit = self.backend.max_length
         parts = [
-            long_lines.parts(ids, limit, self.tokenizers.source.pieces, count)
-            for ids, count in zip(encoded, tags, strict=True)
+            long_lines.parts(ids, limit, self.tokenizers.source.pieces, of_line)
+            for ids, of_line in zip(encoded, tags, strict=True)
         ]
-        for number, (ids, line) in enumerate(zip(encoded, parts, strict=True), first):
+        for number, (text, ids, line) in enumerate(zip(lines, encoded, parts, strict=True), first):
+            if UNK in ids and (unknown := self.tokenizers.source.unknown(text)):
+                warn(number, _without_pieces(unknown), "have characters beyond the vocabulary")
             if len(line) > 1:
                 too_long = f"{len(ids):,} tokens, more than the {limit:,} that the model reads"
-                warn(number, f"{too_long}: split into {len(line):,} parts.")
+                warn(number, f"{too_long}: split into {len(line):,} parts.", "were split")
         sources = [part for line in parts for part in line]
         numbers = [number for number, line in enumerate(parts, first) for _ in line]
         tokens, found = self.settings.batch_tokens, dict[int, Any]()
@@ -147,18 +179,25 @@ class Engine:
                 if numbers[index - 1 : index] != [numbers[index]]:  # the first part of a line
                     finished()
         in_order = (found[index] for index in range(len(sources)))
+        of_parts = [[next(in_order) for _ in line] for line in parts]
         chosen = [
-            long_lines.joined([next(in_order) for _ in line], [len(ids) for ids in line], count)
-            for line, count in zip(parts, tags, strict=True)
+            long_lines.joined(translations, [len(ids) for ids in line], of_line)
+            for translations, line, of_line in zip(of_parts, parts, tags, strict=True)
         ]
         for number, translations in enumerate(chosen, first):
             if translations[0].score == -float("inf"):
                 why = "its weights may hold NaN"
                 if self.settings.precision == "float16":
                     why = "float16 may have overflowed: try --precision float32"
-                warn(number, f"the model gave no translation ({why}).")
-        texts = iter(self.tokenizers.target.decode(one.ids for line in chosen for one in line))
-        return [[Line(next(texts), one) for one in line] for line in chosen]
+                warn(number, f"the model gave no translation ({why}).", "got no translation")
+        rows = [[*zip(*line, strict=False)] for line in of_parts]  # parts of each translation
+        in_order = (part for line in rows for row in line for part in row)
+        texts = iter(self.tokenizers.target.decode(part.ids for part in in_order))
+        return [
+            [Line(language.joined(next(texts) for _ in row), one)
+             for row, one in zip(line, translations, strict=True)]
+            for line, translations in zip(rows, chosen, strict=True)
+        ]  # fmt: skip
 
     @cached_property
     def _scorer(self) -> Scorer:
@@ -177,9 +216,17 @@ class Engine:
             return [f"{self.tag} {line}" if lack else line for line, lack in pairs]
         if True in lacks:
             names = ", ".join(languages)
-            number = first + lacks.index(True)
-            warn(number, f"it begins with no tag of a language ({names}): give --to or a tag.")
+            text = f"it begins with no tag of a language ({names}): give --to or a tag."
+            for number in np.flatnonzero(lacks).tolist():
+                warn(first + number, text, "begin with no tag of a language")
         return lines
+
+    def _encoded(self, lines: Sequence[str]) -> list[np.ndarray]:
+        """Ids of sources; of one that holds nothing but tags those of a blank line."""
+        encoded, tags = self.tokenizers.source.encode(lines), [*self.tags.values()]
+        if not tags:
+            return encoded
+        return [ids[-1:] if np.isin(ids[:-1], tags).all() else ids for ids in encoded]
 
     @contextmanager
     def _explain_memory(self) -> Iterator[None]:
@@ -194,6 +241,16 @@ class Engine:
                 f"--batch-tokens {settings.batch_tokens} with --beam-size "
                 f"{settings.decoding.beam_size} needs too much memory: lower one of them."
             ) from None
+
+
+def _without_pieces(unknown: Sequence[str]) -> str:
+    """Says what is lost of a line: by number, because not every character can be seen."""
+    named = ", ".join(
+        f"U+{ord(one):04X}" + f' "{one}"' * (unicodedata.category(one)[0] not in "CMZ")
+        for one in unknown[:_SHOWN]
+    )
+    more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+    return f"{count(len(unknown), 'character')} that the vocabulary does not know: {named}{more}."
 
 
 def chunks(lines: Iterable[str]) -> Iterator[list[str]]:

@@ -189,10 +189,7 @@ def _explained(path: Path | None) -> Iterator[None]:
 
 def _translate_all(job: FileJob, loaded: Engine, output: Output) -> None:
     name, done, empty, wrong = str(job.input or "stdin"), output.lines_done, 0, 0
-
-    def warn(number: int, text: str) -> None:
-        print_line(f"{name}, line {number}: {text}")
-
+    remarks = engine.Remarks(f"{name}, ", print_line)
     chunks, total = from_stdin(), None
     if job.input is not None:
         chunks = engine.chunks(islice(read_lines(job.input, lenient=True), done, None))
@@ -201,12 +198,13 @@ def _translate_all(job: FileJob, loaded: Engine, output: Output) -> None:
     with progress(total, "lines", done=done) as bar:
         for lines in chunks:
             first = output.lines_done + 1
-            found = loaded.search(lines, first, job.json, warn, bar.update)
-            bests = zip(lines, (best.text for best, *_ in found), strict=True)
-            empty += sum(not text and line.strip() != "" for line, text in bests)
+            found = loaded.search(lines, first, job.json, remarks, bar.update)
+            # That of a blank line has a score of 0, as nothing else has.
+            empty += sum(not best.text and best.translation.score != 0 for best, *_ in found)
             pieces = loaded.tokenizers.target.pieces
             output.write([_row(i, line, pieces, job) for i, line in enumerate(found, first)])
             wrong += sum("\ufffd" in line for line in lines)
+    remarks.end()
     since = f" after line {done:,}" if done else ""
     if empty:
         print_line(f"{name}: empty translations of lines that are not empty{since}: {empty:,}.")

@@ -116,13 +116,11 @@ def translated(
     short = [prefix.name for prefix in prefixes]
     for prefix in prefixes:
         name = prefix.name if short.count(prefix.name) == 1 else str(prefix)
-
-        def warn(number: int, text: str, name: str = name) -> None:
-            print_line(f"{name}: {source.name}, line {number}: {text}")
-
+        remarks = engine.Remarks(f"{name}: {source.name}, ", print_line)
         loaded = engine.load(run, [str(prefix)], settings)
         with progress(len(source.lines), "lines", name) as bar:
-            lines = list(loaded.stream(source.lines, warn, bar.update))
+            lines = list(loaded.stream(source.lines, remarks, bar.update))
+        remarks.end()
         found[prefix] = Text(name, lines)
         if keep is not None:
             text = "".join(line + "\n" for line in lines)

@@ -93,6 +93,41 @@ def test_batches_of_1_and_of_64_give_the_same(translated, dev):
     assert len(set(apart)) > 20
 
 
+UNKNOWN = {
+    "the man sees é": '1 character that the vocabulary does not know: U+00E9 "é".',
+    "a dog ٢٠٢": '2 characters that the vocabulary does not know: U+0662 "٢", U+0660 "٠".',
+    "a คน 人 か क": "5 characters that the vocabulary does not know: "
+    'U+0E04 "ค", U+0E19 "น", U+4EBA "人" and 2 more.',
+}  # fmt: skip
+
+
+def test_characters_beyond_the_vocabulary_are_named_by_line(toy_run):
+    model, said = hvd_nmt.load(toy_run), []
+    remarks = engine.Remarks("in.en, ", said.append)
+    lines = ["the man", *UNKNOWN, ""]
+    model.search(lines, 11, warn=remarks)
+    assert said == [f"in.en, line {n}: {UNKNOWN[lines[n - 11]]}" for n in (12, 13, 14)]
+    for first in (1, 101):
+        model.search(["a é"] * 4, first, warn=remarks)
+    remarks.end()
+    kind = "have characters beyond the vocabulary"
+    assert len(said) == 5 + 1
+    assert said[-1] == f"in.en, 11 lines {kind}; the first 5 are named above."
+    with pytest.warns(UserWarning, match="^line 2: 1 character that the vocabulary does not"):
+        model.translate(["the man", "a é"])
+    invisible = engine._without_pieces(model.tokenizers.source.unknown("a\u2060\u0301é"))
+    assert invisible.endswith(': U+2060, U+0301, U+00E9 "é".')
+
+
+def test_parts_of_a_chinese_line_are_joined_without_a_blank(toy_run, monkeypatch):
+    model = hvd_nmt.load(toy_run)
+    texts = ["你好。", "我走了。", "the man.", "a dog."]
+    monkeypatch.setattr(model.tokenizers.target, "decode", lambda ids: texts[: len([*ids])])
+    monkeypatch.setattr(engine.long_lines, "parts", lambda ids, *_: [ids[:-1]] * 4)
+    with pytest.warns(UserWarning, match="split into 4 parts"):
+        assert model.search(["the dog"])[0][0].text == "你好。我走了。the man. a dog."
+
+
 @pytest.mark.parametrize(
     ("wanted", "capability", "dtype"),
     [
