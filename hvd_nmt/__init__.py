@@ -185,4 +185,5 @@ def evaluate_run(run: _Path, *checkpoints: str, part: str = "dev") -> "Compariso
     source, reference = scoring.prepared(Path(run), part)
     chosen, settings = checkpoints or ("best",), SearchSettings().exact()
     systems = scoring.translated(Path(run), chosen, source, settings, keep=None).values()
-    return scoring.compare([*systems], [reference])
+    tokenizer = scoring.tokenizer(scoring.tokenizers(Path(run)), [reference], are_own=True)
+    return scoring.compare([*systems], [reference], tokenizer)

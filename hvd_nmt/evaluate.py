@@ -5,7 +5,8 @@
     python -m hvd_nmt.evaluate --run runs/demo --source a.en --reference a.de --hypotheses their.de
     python -m hvd_nmt.evaluate --reference a.de b.de --hypotheses first.de second.de
 
-Model and text: --run --checkpoint --part --source --reference --hypotheses --keep --json --to
+Model and text: --run --checkpoint --part --source --reference --hypotheses --keep --to
+Scores: --tokenize --json
 Search: --beam-size --length-penalty --normalization --max-length
 Speed and memory: --backend --precision --batch-tokens
 
@@ -27,6 +28,8 @@ from tyro.conf import OmitArgPrefixes
 from hvd_nmt.checkpoints import run_files
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import command_line
+from hvd_nmt.config.schema import AUTO, Tokenizer
+from hvd_nmt.data import bleu
 from hvd_nmt.translation import scoring
 from hvd_nmt.translation.scoring import Text
 from hvd_nmt.translation.settings import SearchSettings
@@ -52,6 +55,8 @@ class Options:
     """folder that keeps the checkpoints' translations; each is NAME.txt. By default none is kept"""
     json: bool = False
     """print JSON with all digits instead of the table"""
+    tokenize: Tokenizer = "auto"
+    """how sacreBLEU finds words for BLEU; auto: as in training, else by the references' script"""
     settings: OmitArgPrefixes[SearchSettings] = dataclasses.field(default_factory=SearchSettings)
 
     def __post_init__(self) -> None:
@@ -75,6 +80,11 @@ def main(options: Options) -> None:
     source, references, hypotheses = _read(options)
     if options.keep is not None:
         options.keep.mkdir(parents=True, exist_ok=True)
+    trained = scoring.tokenizers(options.run) if options.run else {}
+    tokenizer: str = options.tokenize
+    if is_auto := tokenizer == AUTO:
+        tokenizer = scoring.tokenizer(trained, references, not options.reference)
+    bleu.metric(tokenizer)  # before anything is translated
     facts: dict[str, Any] = {"references": [text.name for text in references]}
     systems = hypotheses
     if options.run is not None and source is not None:
@@ -89,11 +99,13 @@ def main(options: Options) -> None:
     corpora = {}
     if options.run is not None and not options.reference:
         corpora = scoring.by_corpus(options.run, options.part)
-    comparison = scoring.compare(systems, references)
+    comparison = scoring.compare(systems, references, tokenizer)
     by_corpus = dict.fromkeys(corpora, comparison)
     if len(corpora) > 1:
         for name, lines in corpora.items():
-            by_corpus[name] = scoring.compare(_lines(systems, lines), _lines(references, lines))
+            by = trained.get(name.rpartition(" ")[0], tokenizer) if is_auto else tokenizer
+            texts = _lines(systems, lines), _lines(references, lines)
+            by_corpus[name] = scoring.compare(*texts, by)
     if options.json:
         facts["hypotheses"] = [text.name for text in hypotheses]
         if len(by_corpus) > 1:
@@ -106,10 +118,12 @@ def main(options: Options) -> None:
         print(("all\n" if len(by_corpus) > 1 else "") + str(comparison))
         if options.run is not None and source is not None:
             own, beam = run_files.load_config(options.run).evaluation, settings.decoding.beam_size
+            before = trained.get("", tokenizer)
+            other = f", tokenizer {before}" if before != tokenizer else ""
             print(
                 f"\nTranslated {source.name} with beam {beam}.\nEvaluations in training: "
                 f"{f'at most {own.sentences:,}' if own.sentences else 'all'} dev sentences, "
-                f"beam {own.beam_size}."
+                f"beam {own.beam_size}{other}."
             )
 
 

@@ -18,6 +18,7 @@ Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Decay = Literal[
     "transformer_policy", "inverse_sqrt", "constant", "linear", "cosine", "warmup_stable_decay"
 ]
+Tokenizer = Literal["auto", "13a", "zh", "ja-mecab", "ko-mecab", "char", "intl", "none"]
 AUTO: Literal["auto"] = "auto"
 Count = int | Literal["auto"]
 """a number, or left to the program"""
@@ -221,6 +222,8 @@ class EvaluationConfig:
     """alpha of the length penalty ((5+length)/6)^alpha, by which a score is divided"""
     best_by: Literal["val_loss", "bleu", "chrf"] = "val_loss"
     """best models by val_loss, bleu or chrf; the lowest loss or highest score of the dev set"""
+    tokenize: Tokenizer = "auto"
+    """how sacreBLEU finds words for BLEU; auto: by the target language, as the run begins"""
     ter: bool = False
     """compute TER, too; it takes seconds of each evaluation, because TER looks for moved words"""
     stop_after: NaturalInt = 0

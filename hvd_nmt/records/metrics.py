@@ -2,10 +2,11 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.data import bleu
 from hvd_nmt.records.record import Evaluation, Interval, Start
 from hvd_nmt.telemetry.events import CORPUS_TAG
 
@@ -45,6 +46,13 @@ def starts(lines: Iterable[Line]) -> tuple[Start, ...]:
         )
         for line in of_kind(lines, "start")
     )
+
+
+def tokenizers(now: Mapping[str, str], lines: Iterable[Line]) -> dict[str, str]:
+    """Of BLEU, by corpus and "" for all text: what the run began with, or `now` before it does."""
+    begun = of_kind(lines, "start")
+    before = dict.fromkeys(["", *now], bleu.USUAL)  # of runs from before one was recorded
+    return {**now, **(begun[-1].get("tokenizers", before) if begun else {})}
 
 
 def intervals(lines: Iterable[Line]) -> tuple[Interval, ...]:

@@ -74,7 +74,7 @@ def read_run(run_dir: Path) -> Run:
         pauses=metrics.pauses(lines),
         ended_s=max(times_s, default=None), config=settings, environment=environment,
         manifest=_manifest(run_dir, config, problems), intervals=metrics.intervals(lines),
-        evaluations=metrics.evaluations(lines),
+        evaluations=metrics.evaluations(lines), tokenizers=metrics.tokenizers({}, lines),
         saves=tuple(Save(**metrics.fields_of(Save, of)) for of in metrics.of_kind(lines, "save")),
         not_finite=tuple(sorted(not_finite)), telemetry=telemetry,
         launches=_launches(run_dir, lines, problems), problems=tuple(problems),

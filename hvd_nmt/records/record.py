@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hvd_nmt.config.exchange import PLAIN, Exchange
+from hvd_nmt.data import bleu
 
 Sample = dict[str, Any]
 
@@ -197,6 +198,8 @@ class Run:
     """manifest of the training data: lines, bytes, tokens, truncated; {} if not here"""
     intervals: tuple[Interval, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
+    tokenizers: dict[str, str] = field(default_factory=dict)
+    """of BLEU: by corpus, and "" for all text"""
     saves: tuple[Save, ...] = ()
     not_finite: tuple[int, ...] = ()
     """steps that changed no weight, because of NaN or Inf"""
@@ -214,6 +217,10 @@ class Run:
     def hosts_of(self, interval: Interval) -> tuple[str, ...]:
         """Host of each rank while the steps of an interval were done."""
         return self.start_of(interval).hosts or self.hosts
+
+    def bleu(self, corpus: str = "") -> str:
+        """What to call BLEU of a corpus, or of all text."""
+        return bleu.name(self.tokenizers.get(corpus, bleu.USUAL))
 
     @property
     def ranks(self) -> int:

@@ -83,7 +83,8 @@ def _corpora(run: Run) -> Table:
             " ".join(corpus["tags"]), corpus["date"], str(corpus["weight"]), f"{pairs:,}",
             "unknown" if share is None else percent(share),
             "unknown" if share is None or not pairs else f"{share * sentences / pairs:.2f}",
-            "" if loss is None else f"{loss:.4f}", "" if bleu is None else f"{bleu:.2f}",
+            "" if loss is None else f"{loss:.4f}",
+            "" if bleu is None else f"{bleu:.2f}{run.bleu(name).removeprefix('BLEU')}",
         )  # fmt: skip
 
     head = ("corpus", "languages", "tags", "date", "weight in the data", "pairs",

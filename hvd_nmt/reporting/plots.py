@@ -83,8 +83,9 @@ def bleu(summary: RunSummary) -> str:
         if each.bleu is not None and each.bleu_margin is not None
     ]
     curve = Curve(learning.series(summary.evaluations, "bleu"), "", "C0o-", band)
-    caption = "sacreBLEU of the dev set, with its 95 % interval where measured."
-    return draw(caption, {"sacreBLEU, 0 to 100": [curve]})
+    name = f"sacre{summary.record.bleu()}"
+    caption = f"{name} of the dev set, with its 95 % interval where measured."
+    return draw(caption, {f"{name}, 0 to 100": [curve]})
 
 
 def outlook(summary: RunSummary) -> str:
@@ -97,8 +98,10 @@ def outlook(summary: RunSummary) -> str:
         Curve(fit.points if fitted else (), "measured", "C0o"),
     ]
     caption = "What was measured, and the fitted curve to twice the steps with its 90 % band."
-    unit = "0 to 100" if fit.measure == "BLEU" else "nats per target token"
-    return draw(caption, {f"{fit.measure}, {unit}": curves}, from_zero=False)
+    label = f"{fit.measure}, nats per target token"
+    if fit.measure == "BLEU":
+        label = f"{summary.record.bleu()}, 0 to 100"
+    return draw(caption, {label: curves}, from_zero=False)
 
 
 def gradient_norm(summary: RunSummary) -> str:

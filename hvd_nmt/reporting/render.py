@@ -119,7 +119,7 @@ def _best_bleu(run: Run) -> tuple[str, str]:
     if scored:
         bleu, best = max(scored, key=lambda pair: pair[0])
         margin = f" ± {best.bleu_margin:.1f}" if best.bleu_margin is not None else ""
-        return f"{bleu:.1f}{margin}", f"best sacreBLEU, dev, step {best.step:,}"
+        return f"{bleu:.1f}{margin}", f"best sacre{run.bleu()}, dev, step {best.step:,}"
     if pseudo:
         return f"{pseudo[-1]:.3f}", "last pseudo-BLEU, no measure of quality"
     return "", "BLEU: never evaluated"

@@ -5,7 +5,7 @@ import json
 import math
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import tensorflow as tf
 from hvd_nmt.common import progress
 from hvd_nmt.common.units import duration
 from hvd_nmt.config import EOS, Config
+from hvd_nmt.data import bleu
 from hvd_nmt.data.batches import evaluation_batches
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.model.decoding import Decoding
@@ -49,12 +50,15 @@ class Scores(NamedTuple):
     """translations, in the order of the dev set"""
     samples: list[tuple[str, ...]]
     """source, reference and translation of the first few"""
+    tokenizers: Mapping[str, str] = {"": bleu.USUAL}
+    """of BLEU: by corpus, and "" for all text"""
 
 
 class Evaluator:
     """Evaluates a model, with the weights it has when called, on the dev set of prepared data.
 
-    `scores`: whether this rank needs the scores.
+    `scores`: whether this rank needs the scores. `tokenizers` of BLEU are by corpus, "" for all
+    text, as `bleu.tokenizers` gives them.
     """
 
     def __init__(
@@ -64,9 +68,12 @@ class Evaluator:
         config: Config,
         rank: Rank,
         scores: bool = True,
+        tokenizers: Mapping[str, str] | None = None,
     ) -> None:
         self._transformer, self._data, self._config, self._rank = transformer, data, config, rank
         self._scores = scores
+        wanted = config.evaluation.tokenize
+        self._tokenizers = tokenizers or bleu.tokenizers(wanted, data.manifest)
         self._tokenizer = Tokenizer(data.spm_path)
         sources, references = data.text("dev")
         self._translated = data.manifest.sample("dev", config.evaluation.sentences)
@@ -99,7 +106,8 @@ class Evaluator:
             return None
         loss, nll, tokens = np.sum(list(losses.values()), axis=0)
         options, texts = self._config.evaluation, (hypotheses, self.references)
-        bleu, bleu_margin = _score(sacrebleu.BLEU(), *texts, BOOTSTRAP)
+        of_all = self._tokenizers[""]
+        score, margin = _score(bleu.metric(of_all), *texts, BOOTSTRAP)
         by_chrf = options.best_by == "chrf"
         chrf, chrf_margin = _score(sacrebleu.CHRF(), *texts, BOOTSTRAP if by_chrf else 1)
         values = {
@@ -109,18 +117,19 @@ class Evaluator:
             # The recipe's number, 0 to 1: BLEU over subword pieces of arg-max predictions made with
             # the right prefix at hand. It compares with the recipe's old curves, and nothing else.
             "Eval_BLEU_Score": pseudo_bleu,
-            "sacrebleu": bleu,
+            "sacrebleu": score,
             "chrf": chrf,
             "eval_seconds": time.perf_counter() - started_s,
             **(self._by_corpus(losses, hypotheses) if len(self._corpora) > 1 else {}),
         }
         if options.ter:
-            values["ter"], _ = _score(sacrebleu.TER(), *texts)
-        margins = {"sacrebleu_margin": bleu_margin}
+            values["ter"], _ = _score(bleu.ter(of_all), *texts)
+        margins = {"sacrebleu_margin": margin}
         if by_chrf:
             margins["chrf_margin"] = chrf_margin
         rows = zip(self.sources, self.references, hypotheses, strict=True)
-        return Scores(values, margins, hypotheses, [*itertools.islice(rows, _SAMPLES)])
+        samples = itertools.islice(rows, _SAMPLES)
+        return Scores(values, margins, hypotheses, [*samples], self._tokenizers)
 
     def _by_corpus(self, losses: dict[str, np.ndarray], hypotheses: list[str]) -> dict[str, float]:
         found = {}
@@ -129,7 +138,8 @@ class Evaluator:
             found[f"eval_loss/{name}"] = loss / tokens
             ours, wanted = ([side[i] for i in places] for side in (hypotheses, self.references))
             if places:
-                found[f"sacrebleu/{name}"], _ = _score(sacrebleu.BLEU(), ours, wanted)
+                metric = bleu.metric(self._tokenizers[name])
+                found[f"sacrebleu/{name}"], _ = _score(metric, ours, wanted)
                 found[f"chrf/{name}"], _ = _score(sacrebleu.CHRF(), ours, wanted)
         return found
 
@@ -186,7 +196,11 @@ class Evaluator:
 
 def write(scores: Scores, step: int, run_dir: Path, store: EventStore, prints: bool = True) -> None:
     """Write one evaluation down: metrics, TensorBoard, the translations, and a line to read."""
-    store.scalars(step, scores.values, kind="eval", more=scores.margins)
+    others = {name: of for name, of in scores.tokenizers.items() if of != bleu.USUAL}
+    tags = {f"sacrebleu/{name}".rstrip("/"): f"sacrebleu-{of}/{name}".rstrip("/")
+            for name, of in others.items()}  # fmt: skip
+    more = {**scores.margins, "tokenizer": scores.tokenizers[""]}
+    store.scalars(step, scores.values, kind="eval", more=more, shown_as=tags)
     lines = ["| source | reference | translation |", "|---|---|---|"]
     for row in scores.samples:
         cells = (textwrap.shorten(cell, 160).replace("|", "\\|") for cell in row)
@@ -207,7 +221,10 @@ def _lines(scores: Scores, step: int) -> Iterator[str]:
         measure, _, corpus = tag.partition("/")
         if measure in said:
             digits = 4 if measure == "eval_loss" else 2
-            found.setdefault(corpus, []).append(f"{said[measure]} {value:.{digits}f}")
+            name = said[measure]
+            if measure == "sacrebleu":
+                name = bleu.name(scores.tokenizers[corpus])
+            found.setdefault(corpus, []).append(f"{name} {value:.{digits}f}")
             if tag == "sacrebleu":
                 found[""][-1] += f" ± {scores.margins['sacrebleu_margin']:.2f}"
     took = duration(scores.values["eval_seconds"])

@@ -80,6 +80,7 @@ def _set_up_and_fit(
     with horovod.raise_on_all_ranks():
         if writes:
             run_directory.require_same_run(run_setup, directories.newest, log)
+    run_setup = run_directory.with_tokenizers(run_setup, directories)
 
     with horovod.raise_on_all_ranks():
         model, state, adam = setup.build(run_setup)
@@ -156,7 +157,9 @@ def _fit(
             say(f"again       steps {start + 1:,} to {start + lost:,}, which no checkpoint held")
         saver = _saver(run_setup, state) if writes else None
     telemetry = callbacks.telemetry(config.run_dir, config.telemetry.interval_s, rank)
-    evaluator = Evaluator(model.eval_model, run_setup.data, config, rank, writes)
+    evaluator = Evaluator(
+        model.eval_model, run_setup.data, config, rank, writes, run_setup.tokenizers
+    )
     copies = len(writers)
     last = SaveAndEvaluate(run_setup, evaluator, saver, store, copies=copies, trained_s=trained_s)
     every_step = [
@@ -200,6 +203,7 @@ def _opened_store(plan: Plan, trained_s: float, lost: int, tracker: Tracker) -> 
         "exchange": run_setup.exchange.kind,
         "sync_every": run_setup.exchange.sync_every,
         "all_reduce_s": plan.all_reduce_s,
+        "tokenizers": dict(run_setup.tokenizers),
         "process_started_s": process_started_s(),
         "trained_s": trained_s,
         "lost_steps": lost,

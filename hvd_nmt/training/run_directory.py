@@ -41,7 +41,10 @@ from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import replacing_file, try_lock, write_atomically
 from hvd_nmt.common.version import __version__, code_hash
 from hvd_nmt.config.schedule import Schedule
-from hvd_nmt.telemetry.events import METRICS_FILE
+from hvd_nmt.config.schema import AUTO
+from hvd_nmt.data import bleu
+from hvd_nmt.records import metrics
+from hvd_nmt.telemetry.events import METRICS_FILE, read_metrics
 from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.setup import RunSetup
@@ -238,6 +241,30 @@ def require_same_data(setup: RunSetup, checkpoint: Checkpoint, log: Log) -> None
         f"data        other than {checkpoint.prefix.name} was trained on: the best models of the "
         "other data stay where they are, and new ones are kept"
     )
+
+
+def with_tokenizers(setup: RunSetup, directories: HostDirectories) -> RunSetup:
+    """The setup with the tokenizers of BLEU that the run began with, or that a new one begins with.
+
+    A collective. What `auto` means depends on what is installed, so it is decided once. Raises
+    RunError if others are wanted now, ConfigError if one is missing.
+    """
+    run_dir, wanted = setup.config.run_dir, setup.config.evaluation.tokenize
+    writes, found = setup.rank.index in directories.writers, None
+    with horovod.raise_on_all_ranks():
+        if writes:
+            now = bleu.tokenizers(wanted, setup.data.manifest)
+            found = metrics.tokenizers(now, read_metrics(run_dir))
+            if wanted != AUTO and found != now:
+                raise RunError(
+                    f"BLEU in {run_dir} was computed with evaluation.tokenize {found['']}, not "
+                    f"{wanted}: use the old value, or give another --run-dir."
+                )
+    found = horovod.gather(found)[directories.source]
+    with horovod.raise_on_all_ranks():
+        for tokenizer in {*found.values()} if writes else ():
+            bleu.metric(tokenizer)
+    return dataclasses.replace(setup, tokenizers=found)
 
 
 def describe(setup: RunSetup, run_id: str) -> None:

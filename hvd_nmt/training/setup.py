@@ -16,6 +16,7 @@ from hvd_nmt.common.units import data_size, percent, step_duration
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import PLAIN, Exchange
 from hvd_nmt.config.schedule import Schedule
+from hvd_nmt.data import bleu, language
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.batches import batches
 from hvd_nmt.data.corpus import DataDirectory
@@ -58,6 +59,8 @@ class RunSetup:
     """what travels between the hosts"""
     groups: HostGroups | None = None
     """ranks that sum among themselves; None: all ranks sum float32 gradients together"""
+    tokenizers: Mapping[str, str] = dataclasses.field(default_factory=lambda: {"": bleu.USUAL})
+    """of BLEU: by corpus, and "" for all text"""
 
 
 def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
@@ -276,6 +279,11 @@ class Plan:
                 f"rank a step; just measured: {step_duration(self.all_reduce_s)}"
             )
         lines += self._exchange()
+        if (tokenizer := run.tokenizers[""]) != bleu.USUAL:
+            code = language.base(manifest.target_language)
+            better = f"; pip install 'sacrebleu[{code}]' and a new run would compare words"
+            mecab = tokenizer == "char" and code in ("ja", "ko")
+            lines.append(f"BLEU        by sacreBLEU's tokenizer {tokenizer}{better * mecab}")
         if training.max_steps < (needed := training.warmup_steps + training.cooldown_steps):
             lines += [
                 f"warning     Warm-up and cool-down take {needed:,} steps: raise",

@@ -7,7 +7,7 @@ equal its p-value is the smallest there is, and ours is 1.
 Source: Koehn 2004 (paired bootstrap). The seed is sacreBLEU's, which SACREBLEU_SEED changes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +18,10 @@ from sacrebleu.significance import PairedTest, Result
 from hvd_nmt.checkpoints.run_files import data_of_run, load_config
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.progress import print_line, progress
-from hvd_nmt.data import corpus
+from hvd_nmt.data import bleu, corpus, language
 from hvd_nmt.data.text import read_lines
+from hvd_nmt.records import metrics
+from hvd_nmt.telemetry.events import read_metrics
 from hvd_nmt.translation.settings import Settings
 
 RESAMPLES = 1_000
@@ -53,6 +55,8 @@ class Comparison:
     """number of references of each sentence"""
     seed: int | None
     """seed of the resampling; None: another each time"""
+    tokenizer: str
+    """of BLEU"""
 
     def __repr__(self) -> str:
         """One row per system; below it what the numbers mean, and the signatures."""
@@ -90,6 +94,19 @@ def prepared(run: Path, part: str) -> tuple[Text, Text]:
     if not source.lines:
         raise DataError(f"{source.name} is empty: name the text yourself.")
     return source, target
+
+
+def tokenizers(run: Path) -> dict[str, str]:
+    """Of BLEU in the training of a run: by corpus, and "" for all text; {}: it was not trained."""
+    return metrics.tokenizers({}, read_metrics(run))
+
+
+def tokenizer(trained: Mapping[str, str], references: Sequence[Text], are_own: bool) -> str:
+    """Of BLEU: as in training; else, and for text not its own if it had several, by the letters."""
+    if len({*trained.values()}) == 1 or (trained and are_own):
+        return trained[""]
+    lines = (line for reference in references for line in reference.lines)
+    return language.bleu_tokenizer(language.language_of(lines))
 
 
 def by_corpus(run: Path, part: str) -> dict[str, range]:
@@ -138,12 +155,17 @@ def require_equal_lengths(texts: Sequence[Text]) -> None:
             )
 
 
-def compare(systems: Sequence[Text], references: Sequence[Text]) -> Comparison:
+def compare(
+    systems: Sequence[Text], references: Sequence[Text], tokenizer: str = bleu.USUAL
+) -> Comparison:
     """Scores systems and compares each with the first; see `require_equal_lengths`."""
     lines = [reference.lines for reference in references]
     signatures, found = PairedTest(
         list(systems),
-        {each.__name__: each(references=lines) for each in (sacrebleu.BLEU, sacrebleu.CHRF)},
+        {
+            "BLEU": bleu.metric(tokenizer, references=lines),
+            "CHRF": sacrebleu.CHRF(references=lines),
+        },
         references=None,
         test_type="bs",
         n_samples=RESAMPLES,
@@ -154,7 +176,7 @@ def compare(systems: Sequence[Text], references: Sequence[Text]) -> Comparison:
         for other in others:
             if other.score == first.score:
                 other.p_value = 1.0
-    ter, seed = sacrebleu.TER(references=lines), signatures["BLEU"].info["seed"]
+    ter, seed = bleu.ter(tokenizer, references=lines), signatures["BLEU"].info["seed"]
     return Comparison(
         systems=tuple(system.name for system in systems),
         scores=found,
@@ -164,6 +186,7 @@ def compare(systems: Sequence[Text], references: Sequence[Text]) -> Comparison:
         sentences=len(lines[0]),
         references=len(lines),
         seed=None if seed == "none" else int(seed),
+        tokenizer=tokenizer,
     )
 
 
@@ -171,7 +194,8 @@ def rows(comparison: Comparison) -> list[str]:
     """A line of titles, and one for each system."""
     columns = [["system", *comparison.systems]]
     for name, scores in comparison.scores.items():
-        columns.append([name, *map(_cell, scores)])
+        title = bleu.name(comparison.tokenizer) if name == "BLEU" else name
+        columns.append([title, *map(_cell, scores)])
     columns.append(["TER", *(f"{score:6.2f}" for score in comparison.ter)])
     widths = [max(map(len, column)) for column in columns]
     return [

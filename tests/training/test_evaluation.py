@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from hvd_nmt.config import EOS
 from hvd_nmt.model.loss import smoothing_entropy
-from hvd_nmt.training import horovod
+from hvd_nmt.telemetry.events import EventStore, read_metrics
+from hvd_nmt.training import evaluation, horovod
 
 HERE = Path(__file__).parent
 LABEL_SMOOTHING = 0.1
@@ -91,6 +92,20 @@ def test_bleu_and_chrf_are_sacrebleu_s_own(evaluator, alone, tmp_path, monkeypat
     assert 0.1 < scores.margins["sacrebleu_margin"] < 30
     assert scores.values["chrf"] == chrf.score
     assert scores.values["ter"] == sacrebleu.corpus_ter(hypotheses, [evaluator.references]).score
+
+
+def test_scores_by_another_tokenizer_name_it(evaluator, tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluator, "_tokenizers", {"": "char"})
+    scores, shown, told = evaluator(), [], []
+    right = sacrebleu.corpus_bleu(scores.hypotheses, [evaluator.references], tokenize="char")
+    assert scores.values["sacrebleu"] == right.score
+    monkeypatch.setattr(evaluation.progress, "say", told.append)
+    with EventStore(tmp_path, show=lambda step, values: shown.append(values)) as store:
+        evaluation.write(scores, 7, tmp_path, store)
+    assert f"  BLEU[char] {right.score:.2f} ± " in told[0]
+    assert shown[0]["dev/sacrebleu-char"] == right.score
+    line = read_metrics(tmp_path)[0]
+    assert (line["sacrebleu"], line["tokenizer"]) == (right.score, "char")
 
 
 def test_losses_are_those_of_each_sentence_alone(worker, alone, data):

@@ -3,15 +3,17 @@
 import dataclasses
 import json
 import os
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from hvd_nmt import config as configuration
-from hvd_nmt.common.errors import RunError
-from hvd_nmt.config import CheckpointConfig, Config, ModelConfig, TrainingConfig
+from hvd_nmt.common.errors import RunError, UserError
+from hvd_nmt.config import CheckpointConfig, Config, EvaluationConfig, ModelConfig, TrainingConfig
 from hvd_nmt.data import corpus
-from hvd_nmt.training import run_directory
+from hvd_nmt.training import horovod, run_directory
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.setup import RunSetup
 
@@ -101,3 +103,40 @@ def test_what_may_change_is_written_and_said(tmp_path: Path, data: corpus.DataDi
     ]
     found = configuration.load(tmp_path / "config.yaml")
     assert found == dataclasses.replace(longer, run_dir=tmp_path)
+
+
+def begun(run_dir: Path, **start: object) -> None:
+    line = {"time_s": 1.0, "kind": "start", "first_step": 1} | start
+    (run_dir / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "start", "used"),
+    [
+        ("auto", None, "char"), ("zh", None, "zh"), ("auto", {}, "13a"), ("13a", {}, "13a"),
+        ("zh", {}, "with evaluation.tokenize 13a, not zh"),
+        ("auto", {"tokenizers": {"": "zh"}}, "zh"),
+        ("char", {"tokenizers": {"": "zh"}}, "with evaluation.tokenize zh, not char"),
+        ("auto", {"tokenizers": {"": "ja-mecab"}}, "pip install 'sacrebleu[ja]'"),
+    ],
+)  # fmt: skip
+def test_bleu_keeps_the_tokenizer_that_the_run_began_with(
+    tmp_path: Path, data: corpus.DataDirectory, monkeypatch: pytest.MonkeyPatch, wanted: str,
+    start: dict | None, used: str,
+) -> None:  # fmt: skip
+    """Of a Thai target; {}: a run of the version before, which knew only 13a."""
+    if start is not None:
+        begun(tmp_path, **start)
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    monkeypatch.delitem(sys.modules, "sacrebleu.tokenizers.tokenizer_ja_mecab", raising=False)
+    data = dataclasses.replace(
+        data, manifest=dataclasses.replace(data.manifest, target_language="th")
+    )
+    config = Config(run_dir=tmp_path, evaluation=EvaluationConfig(tokenize=wanted))
+    setup = RunSetup(config, horovod.init(), ["a"], ["CPU"], data, None, "float32")
+    directories = run_directory.HostDirectories((0,), 0, "a1b2", None, None)
+    if " " not in used:
+        assert run_directory.with_tokenizers(setup, directories).tokenizers == {"": used}
+        return
+    with pytest.raises(UserError, match=re.escape(used)):
+        run_directory.with_tokenizers(setup, directories)

@@ -39,6 +39,7 @@ def make(config, *, parameters=BASE_PARAMETERS, hosts=("v100a", "v100a", "v100b"
         devices=devices or ["CPU, 1 thread"] * len(hosts),
         precision="float16",
         exchange=PLAIN,
+        tokenizers={"": "13a"},
     )
     return Plan(
         setup=setup,
