@@ -178,12 +178,14 @@ def evaluate_run(run: _Path, *checkpoints: str, part: str = "dev") -> "Compariso
     Raises UserError: the run, its data or a checkpoint cannot be used.
     """
     from hvd_nmt.common.tensorflow_import import import_tensorflow
+    from hvd_nmt.data import bleu
     from hvd_nmt.translation import scoring
     from hvd_nmt.translation.settings import SearchSettings
 
     import_tensorflow()
     source, reference = scoring.prepared(Path(run), part)
+    tokenizer = scoring.tokenizers(Path(run), are_own=True)[""]
+    bleu.metric(tokenizer)  # before anything is translated
     chosen, settings = checkpoints or ("best",), SearchSettings().exact()
     systems = scoring.translated(Path(run), chosen, source, settings, keep=None).values()
-    tokenizer = scoring.tokenizer(scoring.tokenizers(Path(run)), [reference], are_own=True)
     return scoring.compare([*systems], [reference], tokenizer)

@@ -80,10 +80,11 @@ def main(options: Options) -> None:
     source, references, hypotheses = _read(options)
     if options.keep is not None:
         options.keep.mkdir(parents=True, exist_ok=True)
-    trained = scoring.tokenizers(options.run) if options.run else {}
+    are_own = not options.reference
+    trained = scoring.tokenizers(options.run, are_own) if options.run else {}
     tokenizer: str = options.tokenize
     if is_auto := tokenizer == AUTO:
-        tokenizer = scoring.tokenizer(trained, references, not options.reference)
+        tokenizer = scoring.tokenizer(trained, references, are_own)
     bleu.metric(tokenizer)  # before anything is translated
     facts: dict[str, Any] = {"references": [text.name for text in references]}
     systems = hypotheses

@@ -71,6 +71,25 @@ def test_checkpoints_and_files_are_scored_side_by_side(folder, capsys):
     assert found["seed"] == 12345
 
 
+def test_words_are_found_as_in_training_or_by_script_or_as_asked(folder, capsys):
+    def tokenizer(*words):
+        return told(capsys, *words)["signatures"]["BLEU"].partition("tok:")[2].partition("|")[0]
+
+    begun = '{"time_s": 1.0, "kind": "start"%s}\n'
+    Path("run/metrics.jsonl").write_text(begun % "")  # before a tokenizer was recorded
+    assert tokenizer(*OURS, "copy") == "13a"
+    Path("run/metrics.jsonl").write_text(begun % ', "tokenizers": {"": "char"}')
+    assert tokenizer(*OURS, "copy") == "char"
+    assert evaluate.main([*OURS, "copy", "--tokenize", "intl"]) == 0
+    out = capsys.readouterr().out
+    assert out.split()[:2] == ["system", "BLEU[intl]"]
+    assert out.endswith("dev sentences, beam 1, tokenizer char.\n")
+    texts = {"zh": "我哋今日去商店。", "13a": "او کتاب‌ها را می‌خواند.", "char": "ฉันไปตลาดทุกเช้า"}
+    for wanted, text in texts.items():
+        write("text", [text] * 2)
+        assert tokenizer("--reference", "text", "--hypotheses", "text") == wanted
+
+
 def test_files_alone_need_no_run_and_no_tensorflow(tmp_path):
     right = copying.LINES
     for name, lines in (("a", right), ("b", right[1:] + right[:1]), ("r1", right), ("r2", right)):

@@ -96,9 +96,15 @@ def prepared(run: Path, part: str) -> tuple[Text, Text]:
     return source, target
 
 
-def tokenizers(run: Path) -> dict[str, str]:
-    """Of BLEU in the training of a run: by corpus, and "" for all text; {}: it was not trained."""
-    return metrics.tokenizers({}, read_metrics(run))
+def tokenizers(run: Path, are_own: bool) -> dict[str, str]:
+    """Of BLEU in the training of a run, by corpus, and "" for all text.
+
+    What no training made, as an average, has those of its data, or {} for text not its own.
+    """
+    config, now = load_config(run), dict[str, str]()
+    if are_own:
+        now = bleu.tokenizers(config.evaluation.tokenize, data_of_run(run, config)[1])
+    return metrics.tokenizers(now, read_metrics(run, []))
 
 
 def tokenizer(trained: Mapping[str, str], references: Sequence[Text], are_own: bool) -> str:
