@@ -78,7 +78,7 @@ def scripts(language: str) -> tuple[str, ...]:
 def letters(language: str) -> frozenset[str]:
     """The letters that text of a language may have: those of its scripts, or of none."""
     own = _of((*scripts(language), "Zyyy", "Zinh"))  # common, inherited
-    return frozenset(regex.findall(rf"(?V1)[\p{{L}}&&[{own}]]", "".join(map(chr, range(0x110000)))))
+    return frozenset(regex.findall(rf"(?V1)[\p{{L}}&&[{own}]]", "".join(map(chr, range(0x33480)))))
 
 
 def script_shares(lines: Iterable[str]) -> dict[str, float]:
@@ -96,7 +96,7 @@ def words(line: str) -> float:
 
     They stand between blanks; in a line of a script that puts none there, so many letters are one.
     """
-    if max(line, default="") >= _FIRST_UNSPACED:
+    if not line.isascii() and max(line) >= _FIRST_UNSPACED:
         counts = [(n, len(found.findall(line))) for n, found in _LETTERS_BY_LENGTH]
         if 3 * sum(count for _, count in counts) > len(line):
             spaced = sum(

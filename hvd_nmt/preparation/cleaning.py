@@ -112,13 +112,15 @@ class Cleaner:
         if _out_of(rules.max_character_ratio, len(source), len(target)):
             yield CHARACTER_RATIO
         for line, own in zip((source, target), self._own_letters, strict=False):
+            if line.isascii() and "a" in own:
+                continue
             if any(map(str.isalpha, {*line} - own)):
                 found = [letter in own for letter in line if letter.isalpha()]
                 if sum(found) < rules.min_script_share * len(found):
                     yield WRONG_SCRIPT
 
     def broken(self, source: str, target: str) -> Iterator[str]:
-        """Each rule that would remove a pair that has no control characters; Moses' rules are one."""
+        """Each rule that would remove a pair without control characters, Moses' as one."""
         if self._moses(*map(_collapsed, (source, target))):
             yield MOSES
         yield from self._others(source, target)
@@ -233,7 +235,9 @@ def _is_empty(line: str) -> bool:
 def _collapsed(line: str) -> str:
     if not line.isprintable():  # of all white space, only U+0020 is printable
         line = _SPACES.sub(" ", line)
-    return " ".join(filter(None, line.split(" ")))
+    if "  " in line or line[:1] == " " or line[-1:] == " ":
+        return " ".join(filter(None, line.split(" ")))
+    return line
 
 
 def _out_of(ratio: float, one: float, other: float) -> bool:

@@ -122,8 +122,13 @@ def _mapped(text: str, changes: Mapping[str, str]) -> str:
 
 @cache
 def _characters() -> str:
-    """All of Unicode but surrogates."""
-    return "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
+    """What Unicode has given a meaning, but for Chinese characters of which no rule speaks."""
+    return "".join(map(chr, (*range(0xD800), *range(0xE000, 0x30000), *range(0xE0000, 0xE1000))))
+
+
+@cache
+def _decomposable() -> list[str]:
+    return [one for one in _characters() if unicodedata.normalize("NFKD", one) != one]
 
 
 def _compositions() -> Iterator[tuple[str, str]]:
@@ -131,7 +136,7 @@ def _compositions() -> Iterator[tuple[str, str]]:
 
     A table cannot put any number of marks in order, but those that become one character.
     """
-    for composed in _characters():
+    for composed in _decomposable():
         parts = unicodedata.normalize("NFD", composed)
         if len(parts) == 1 or unicodedata.normalize("NFC", composed) != composed:
             continue
@@ -146,7 +151,7 @@ def _compositions() -> Iterator[tuple[str, str]]:
 def _visible() -> dict[str, str]:
     found = dict.fromkeys(_INVISIBLE.findall(_characters()), "")
     found |= dict.fromkeys(regex.findall(r"(?V1)[\p{Zs}--\x20]", _characters()), " ")
-    for character in filter(unicodedata.decomposition, _characters()):
+    for character in _decomposable():
         composed = unicodedata.normalize("NFC", character)
         if len(composed) > 1:  # which Unicode has twice, as letters of Devanagari with a nukta
             found[character] = composed
@@ -157,7 +162,7 @@ def _folded(known: frozenset[str]) -> dict[str, str]:
     """Unknown characters -> what is known of them."""
     found = dict.fromkeys(_IGNORABLE.findall(_characters()), "")
     found |= {digit: str(int(digit)) for digit in filter(str.isdecimal, _characters())}
-    for character in filter(unicodedata.decomposition, _characters()):
+    for character in _decomposable():
         parts = unicodedata.normalize("NFKD", character)
         whole = unicodedata.normalize("NFKC", character)
         letters = "".join(part for part in parts if not unicodedata.combining(part))
