@@ -71,7 +71,8 @@ def test_links_lead_somewhere(path):
 def options(help_of):
     """Command -> its options, by --help-all; "" -> all, with those of launchers and tests."""
     found = {"": set(FOREIGN_OPTIONS)}
-    for path in [*ROOT.glob("launch/*"), ROOT / "Makefile", ROOT / "tests/conftest.py"]:
+    launchers = filter(Path.is_file, ROOT.glob("launch/*"))
+    for path in [*launchers, ROOT / "Makefile", ROOT / "tests/conftest.py"]:
         found[""] |= set(re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", path.read_text("utf-8")))
     for name in COMMANDS:
         found[name] = set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w.-]*", help_of(name))) | {

@@ -64,7 +64,7 @@ def _measure(config: Config, rank: Rank, steps: int) -> tuple[Plan, list[dict[st
 def lines(plan: Plan, steps: Sequence[dict[str, Any]]) -> list[str]:
     """The plan, and what was measured, for a reader. A collective."""
     peak_bytes = sum(horovod.gather(devices.peak_memory_bytes()))
-    product_flop_per_s = sum(horovod.gather(_product_flop_per_s(plan.setup.precision)))
+    product_flop_per_s = sum(horovod.gather(best_product_flop_per_s(plan.setup.precision)))
     found = rows(plan, steps, peak_bytes, product_flop_per_s)
     width = max(len(name) for name, _ in found)
     return [*plan.lines(), *(f"{name:{width}}  {value}" for name, value in found)]
@@ -100,16 +100,16 @@ def rows(
     ]  # fmt: skip
 
 
-def _product_flop_per_s(precision: str) -> float:
+def best_product_flop_per_s(precision: str) -> float:
     """The best rate of any large product, operations a second, to compare a model's with.
 
     Measured where and when the model is: data sheets promise more than a device gives.
     """
     shapes = _PRODUCTS_OF_A_GPU if device.is_gpu() else _PRODUCTS_OF_A_CPU
-    return max(_product_rate(precision, *shape) for shape in shapes)
+    return max(product_rate(precision, *shape) for shape in shapes)
 
 
-def _product_rate(precision: str, rows: int, inner: int, columns: int) -> float:
+def product_rate(precision: str, rows: int, inner: int, columns: int) -> float:
     a, b = (
         tf.cast(tf.random.stateless_normal(shape, [1, 2]), precision)
         for shape in ((rows, inner), (inner, columns))
