@@ -7,14 +7,14 @@
 # written when it is known, so what is cut off is lost alone. The exit code is 0 if all parts ran.
 #
 #   part     at most   what you get
-#   device     60 s    what TensorFlow sees; products of 8,192: what training can reach at most;
+#   device     50 s    what TensorFlow sees; products of 8,192: what training can reach at most;
 #                      each field of the telemetry beside nvidia-smi, under load
 #   truth      90 s    losses of 20 steps on the GPU and on the processor; moves of float16's loss scale
 #   speed     180 s    training: tokens/s, share of what products alone reach, memory, energy
 #   peer       90 s    the same of Hugging Face Marian, on the same batches
 #   search     60 s    sentences/s of beam search, and of Hugging Face's generate
 #   run        90 s    train, kill, resume, translate, report, doctor; two ranks on one GPU
-#   profile    30 s    the ten dearest kernels of a training step, launches, gaps
+#   profile    40 s    the ten dearest kernels of a training step, launches, gaps
 #
 # Nothing else may run on the GPU meanwhile. CUDA_VISIBLE_DEVICES picks it.
 #
@@ -40,7 +40,7 @@ if [[ ${1:-} == -h || ${1:-} == --help ]]; then
 fi
 script=$(realpath "$0")
 here=$(dirname "$script")/gpu_check
-declare -A limits=([device]=60 [truth]=90 [speed]=180 [peer]=90 [search]=60 [run]=90 [profile]=30)
+declare -A limits=([device]=50 [truth]=90 [speed]=180 [peer]=90 [search]=60 [run]=90 [profile]=40)
 
 main() {
     export OUT_DIR WORK
@@ -48,7 +48,10 @@ main() {
     DATA=${DATA:+$(realpath -m "$DATA")}
     cd "$(dirname "$script")/.."
     WORK=$(mktemp -d)
+    child=''
     trap 'rm -rf "$WORK"' EXIT
+    # `timeout` has a process group of its own, which Ctrl-C does not reach.
+    trap '[[ ! $child ]] || kill "$child"; exit 130' INT TERM
     mkdir -p "$OUT_DIR"
     touch "$OUT_DIR/gpu-check.log"
     page=$OUT_DIR/gpu-check.md log=$OUT_DIR/gpu-check.log
@@ -91,7 +94,9 @@ one_part() {
     printf 'launch/gpu-check.sh: %s, at most %s s\n' "$part" "$limit" >&2
     printf '\n## %s\n' "$part" >>"$page"
     first=$(($(wc -c <"$log") + 1))
-    timeout -k 5 "$limit" "$script" --part "$part" >>"$log" 2>&1 || code=$?
+    timeout -k 5 "$limit" "$script" --part "$part" >>"$log" 2>&1 &
+    child=$!
+    wait "$child" || code=$?
     said="$part: $((SECONDS - begin)) s"
     if ((code == 124 || code == 137)); then
         said+=", cut off at its limit"
