@@ -115,7 +115,8 @@ ours() { "$PYTHON" "$here/$1.py"; }
 peer() { env -u PYTHONPATH -u PYTHONNOUSERSITE "$PEER_PYTHON" "$here/peer.py" "$@"; }
 
 has_peer() {
-    env -u PYTHONPATH -u PYTHONNOUSERSITE "$PEER_PYTHON" -c 'import torch, transformers' && return
+    local look='import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, sys.argv[1:])))'
+    env -u PYTHONPATH -u PYTHONNOUSERSITE "$PEER_PYTHON" -c "$look" torch transformers && return
     note "$1" "No peer: $PEER_PYTHON has no torch and transformers."
     return 1
 }

@@ -25,7 +25,7 @@ SMI_FIELDS = {
     "memory_used_bytes": "memory.used",
     "power_w": "power.draw",
     "power_limit_w": "enforced.power.limit",
-    "throttle_reasons": "clocks_throttle_reasons.active",
+    "throttle_reasons": "clocks_event_reasons.active",
     None: "clocks.sm",
 }
 """field of our telemetry -> that of nvidia-smi, whose clock is shown alone"""
@@ -69,7 +69,7 @@ def telemetry(results: Results) -> None:
                 samples.append((time.monotonic(), ours, smi(index)))
     results.table("Telemetry under load", "field", "ours, median", "nvidia-smi, median", "each")
     for field, theirs in SMI_FIELDS.items():
-        pairs = [(ours.get(field or ""), said.get(theirs)) for _, ours, said in samples]
+        pairs = [(shown(field, ours), said[theirs]) for _, ours, said in samples]
         medians = (median(side) for side in zip(*pairs, strict=True))
         each = "; ".join(f"{a} / {b}" for a, b in pairs[-3:])
         results.row(field or theirs, *medians, each, pairs=pairs)
@@ -105,17 +105,24 @@ def products() -> Iterator[None]:
         worker.join()
 
 
+def shown(field: str | None, sample: dict[str, Any]) -> Any:
+    """A field of our sample, in the unit of nvidia-smi."""
+    value = sample.get(field or "")
+    is_memory = field == "memory_used_bytes" and value is not None
+    return f"{value / 2**20:.0f} MiB" if is_memory else value
+
+
 def smi(index: int) -> dict[str, str]:
     """What nvidia-smi says of a GPU now, field -> value with its unit."""
     fields = list(SMI_FIELDS.values())
-    said = subprocess.run(
-        ["nvidia-smi", f"--id={index}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"],
-        capture_output=True, text=True, timeout=20, check=False,
-    )  # fmt: skip
-    values = [value.strip() for value in said.stdout.split(",")]
-    if len(values) != len(fields):
-        return dict.fromkeys(fields, " ".join(said.stdout.split())[:80])
-    return dict(zip(fields, values, strict=True))
+    asked = ",".join(fields)
+    for query in (asked, asked.replace("event", "throttle")):  # its name before driver 535
+        command = ["nvidia-smi", f"--id={index}", f"--query-gpu={query}", "--format=csv,noheader"]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        values = [value.strip() for value in said.stdout.split(",")]
+        if len(values) == len(fields):
+            return dict(zip(fields, values, strict=True))
+    return dict.fromkeys(fields, " ".join(said.stdout.split())[:80])
 
 
 def median(values: Iterable[Any]) -> str:

@@ -39,6 +39,9 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 def main() -> None:
     """Measure training or search."""
     torch.manual_seed(1)
+    torch.set_float32_matmul_precision(
+        "high"
+    )  # TF32, as TensorFlow does by itself
     with np.load(Path(ENV["WORK"]) / "batches.npz") as arrays:
         meta = json.loads(str(arrays["meta"]))
         {"train": train, "search": search}[sys.argv[1]](meta, arrays)
@@ -133,8 +136,8 @@ def search(meta: dict[str, Any], arrays: Any) -> None:
     results.table(
         "Beam search", "program", "sentences/s", "tokens a batch", "peak memory", "ratio to ours"
     )
-    reset_memory()
     model = marian(meta).eval().to(DTYPE)
+    reset_memory()
     for tokens in meta["search_tokens"]:
         names = sorted(name for name in arrays.files if name.startswith(f"search_{tokens}_"))
         batches = [tensor(arrays[name]) for name in names]
