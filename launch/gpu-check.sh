@@ -164,18 +164,18 @@ part_run() {
 
 # timed WHAT COMMAND...: a row with its seconds and the end of its output, or of its errors.
 timed() {
-    local what=$1 begin=$SECONDS code=0 output
+    local what=$1 begin=$SECONDS code=0 output errors=$WORK/errors.$BASHPID
     shift
-    output=$("$@" 2>"$WORK/errors.$BASHPID") || code=$?
-    cat "$WORK/errors.$BASHPID" - <<<"$output"
-    ((code == 0)) || output+=" exit code $code: $(tail -c 300 "$WORK/errors.$BASHPID")"
+    output=$("$@" 2>"$errors") || code=$?
+    cat "$errors" - <<<"$output"
+    ((code == 0)) || output+=" exit code $code: $(tail -c 300 "$errors")"
     note run "A run" "$what" "$((SECONDS - begin))" "$(tr -s ' \n' ' ' <<<"$output" | tail -c 500)"
     return "$code"
 }
 
 # A command of training; its output is only what says where, how well and how equal.
 facts_of() {
-    "$@" 2>&1 | tee -a /dev/stderr | { grep -aE 'devices  |resuming  |checksum|Trained to|BLEU|rror: ' || true; }
+    "$@" 2>&1 | tee -a /dev/stderr | { grep -aE 'devices  |resuming  |checksum|Trained to|BLEU|Traceback|hvd_nmt\.[a-z]+: ' || true; }
 }
 
 # Trains until there is a checkpoint, and kills it.
