@@ -150,7 +150,7 @@ part_run() {
         --training.max-steps "$RUN_STEPS" --evaluation.every-steps $((RUN_STEPS / 2))
         --checkpoints.every-steps $((RUN_STEPS / 8)) --training.log-every $((RUN_STEPS / 8)) "${options[@]}")
     timed "train, killed" until_checkpoint "$run" || code=1
-    newest=$(find "$run" -maxdepth 1 -name '*.index' | sort -V | tail -n 1)
+    newest=$(find "$run" -maxdepth 1 -name '*.index' | sort -V | tail -n 1) || true
     timed "the same again, after ${newest##*/}" facts_of "$PYTHON" "${train[@]}" --run-dir "$run" || code=1
     timed "two ranks on one device" two_ranks & # meanwhile
     head -n 40 "$DATA/dev.$(sed -n 's/^  "source_language": "\(.*\)",/\1/p' "$DATA/manifest.json")" >"$WORK/in"
@@ -184,7 +184,7 @@ until_checkpoint() {
     until compgen -G "$1/model.ckpt-*.index" >/dev/null || ! kill -0 $! 2>/dev/null; do
         sleep 0.1
     done
-    kill -KILL $! || return
+    kill -KILL $! 2>/dev/null || { cat "$WORK/killed" >&2 && return 1; }
     wait $! || true
     facts_of cat "$WORK/killed"
 }

@@ -39,9 +39,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 def main() -> None:
     """Measure training or search."""
     torch.manual_seed(1)
-    torch.set_float32_matmul_precision(
-        "high"
-    )  # TF32, as TensorFlow does by itself
+    torch.set_float32_matmul_precision("high")  # TF32, as TensorFlow does by itself
     with np.load(Path(ENV["WORK"]) / "batches.npz") as arrays:
         meta = json.loads(str(arrays["meta"]))
         {"train": train, "search": search}[sys.argv[1]](meta, arrays)
