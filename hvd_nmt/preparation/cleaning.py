@@ -11,7 +11,8 @@ a rule of our own, `ONLY_CONTROLS`.
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Literal, final
@@ -35,7 +36,6 @@ COPY = "source is target"
 CHARACTER_RATIO = "character ratio"
 WRONG_SCRIPT = "wrong script"
 DUPLICATE = "duplicate"
-MOSES = "a rule of Moses"
 
 Pair = tuple[str, str]
 
@@ -74,6 +74,11 @@ class Rules:
         require_limits(self)
 
 
+_USUAL: dict[str, Any] = {
+    "clean": "moses", "max_character_ratio": 9.0, "min_script_share": 0.5, "remove_copies": True,
+}  # fmt: skip
+
+
 @final
 class Cleaner:
     """The rules that one pair alone decides; can be pickled. ConfigError: an unknown script."""
@@ -100,30 +105,16 @@ class Cleaner:
                 source, target = _collapsed(plain(source)), _collapsed(plain(target))
             if rule is None and (_is_empty(source) or _is_empty(target)):
                 rule = ONLY_CONTROLS
+        if rule is None and rules.remove_copies and source == target:
+            rule = COPY
+        if rule is None and _out_of(rules.max_character_ratio, len(source), len(target)):
+            rule = CHARACTER_RATIO
         if rule is None:
-            rule = next(self._others(source, target), None)
-        return rule, (source, target)
-
-    def _others(self, source: str, target: str) -> Iterator[str]:
-        """The rules that are not of Moses."""
-        rules = self._rules
-        if rules.remove_copies and source == target:
-            yield COPY
-        if _out_of(rules.max_character_ratio, len(source), len(target)):
-            yield CHARACTER_RATIO
-        for line, own in zip((source, target), self._own_letters, strict=False):
-            if line.isascii() and "a" in own:
-                continue
-            if any(map(str.isalpha, {*line} - own)):
+            for line, own in zip((source, target), self._own_letters, strict=False):
                 found = [letter in own for letter in line if letter.isalpha()]
                 if sum(found) < rules.min_script_share * len(found):
-                    yield WRONG_SCRIPT
-
-    def broken(self, source: str, target: str) -> Iterator[str]:
-        """Each rule that would remove a pair without control characters, Moses' as one."""
-        if self._moses(*map(_collapsed, (source, target))):
-            yield MOSES
-        yield from self._others(source, target)
+                    rule = WRONG_SCRIPT
+        return rule, (source, target)
 
     def _moses(self, source: str, target: str) -> str | None:
         """The script's rules, in its order; words stand between spaces."""
@@ -144,33 +135,15 @@ class Cleaner:
         return None
 
 
-_OF_USUAL_RULES: dict[str, tuple[str, Any]] = {
-    MOSES: ("clean", "moses"), CHARACTER_RATIO: ("max_character_ratio", 9.0),
-    WRONG_SCRIPT: ("min_script_share", 0.5), COPY: ("remove_copies", True),
-}  # fmt: skip
-
-
-@final
-class Usual:
-    """Usual rules that a corpus does not have; can be pickled."""
-
-    def __init__(self, rules: Rules, languages: tuple[str, str]) -> None:
-        off = {name: getattr(Rules(clean="none"), name) for name, _ in _OF_USUAL_RULES.values()}
-        self._options = {
-            rule: f"--{name.replace('_', '-')}" + (f" {value}" if value is not True else "")
-            for rule, (name, value) in _OF_USUAL_RULES.items()
-            if getattr(rules, name) == off[name]
-        }
-        usual = Rules(**dict(_OF_USUAL_RULES.values()))
-        try:
-            self._cleaner = Cleaner(usual, languages)
-        except ConfigError:  # a language of which no script is known
-            self._cleaner = Cleaner(replace(usual, min_script_share=0.0), languages)
-
-    def __call__(self, source: str, target: str) -> set[str]:
-        """The options that would remove a clean pair."""
-        broken = self._cleaner.broken(source, target)
-        return {self._options[rule] for rule in broken if rule in self._options}
+def usual(rules: Rules, languages: tuple[str, str]) -> dict[str, Cleaner]:
+    """One usual rule each that `rules` do not have, by the option that asks for it."""
+    off, found = Rules(clean="none"), {}
+    for name, value in _USUAL.items():
+        if getattr(rules, name) in ("auto", getattr(off, name)):
+            option = f"--{name.replace('_', '-')}" + (f" {value}" if value is not True else "")
+            with suppress(ConfigError):  # a language of which no script is known
+                found[option] = Cleaner(replace(off, **{name: value}), languages)
+    return found
 
 
 def repeated(rules: Rules, keys: np.ndarray, held_out: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -215,12 +188,13 @@ def leaks(keys: np.ndarray, held_out: np.ndarray) -> np.ndarray:
 
     By the `keys` of both. Of two directions in one model one side is the other's.
     """
-    return np.isin(keys, held_out)
+    known = np.append(np.unique(held_out), np.uint64(0))
+    return known[np.searchsorted(known[:-1], keys)] == keys
 
 
 def _folded(line: str) -> str:
     if not line.isprintable():  # unlike other kinds of space, and what nobody sees
-        line = normalizer("visible")(line.encode("utf-8", "replace").decode())
+        line = normalizer("visible")(line)
     return _collapsed(unicodedata.normalize("NFKC", line))
 
 

@@ -1,7 +1,6 @@
 """Text to ids with all cores: sentences in the order of the text, in bounded memory."""
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import compress
@@ -18,7 +17,6 @@ from hvd_nmt.preparation import subwords, workers
 from hvd_nmt.preparation.cleaning import EMPTY
 from hvd_nmt.preparation.copies import Copier, Copying, Ids, flat
 from hvd_nmt.preparation.corpora import Paths
-from hvd_nmt.preparation.normalization import changes, normalizer_of
 from hvd_nmt.preparation.parts import PartState
 
 TOO_LONG = "too long"
@@ -45,10 +43,6 @@ class EncodedBlock(NamedTuple):
     """int [2, pairs], tokens of all sources and targets by which that was decided"""
     n_bytes: tuple[int, int]
     """source and target text of the pairs that are kept, one byte per line end"""
-    normalized: np.ndarray
-    """bool [2, pairs], sources and targets of the pairs that are kept that normalisation changes"""
-    changes: tuple[Counter[tuple[str, str]], ...]
-    """how often which text becomes which other, of sources and of targets"""
     ids: tuple[Ids, ...]
     """source and target of the pairs that are kept, cut to the greatest length; then their copies,
     if there are any, those of a pair one after the other"""
@@ -72,8 +66,7 @@ def encode(
     copier = None
     if copying and copying.is_on:
         copier = Copier(models, copying, languages, part.corpora)
-    normal = [*map(normalizer_of, models)]
-    work = partial(_encode, models, normal, limit, is_train, copier)
+    work = partial(_encode, models, limit, is_train, copier)
     blocks: list[EncodedBlock] = []
     n_bytes, tokens = np.zeros([2, 2], np.int64)
     outputs = [*stems, *(map(corpus.copies_stem, stems) if copier else ())]
@@ -99,8 +92,6 @@ def encode(
     part.truncated = int((lengths.max(axis=0)[kept] > limit.tokens).sum())
     part.kept_text_bytes = n_bytes.tolist()
     part.tokens = tokens.tolist()
-    part.normalized = np.concatenate([block.normalized for block in blocks], axis=1)
-    part.changes = [sum(of, Counter()) for of in zip(*(b.changes for b in blocks), strict=True)]
     return lengths
 
 
@@ -117,9 +108,8 @@ def left_out(lengths: np.ndarray, limit: LengthLimit) -> np.ndarray:
 
 
 def _encode(
-    models: Models, normal: Sequence[Callable[[str], str]], limit: LengthLimit, is_train: bool,
-    copier: Copier | None, block: Block,
-) -> EncodedBlock:  # fmt: skip
+    models: Models, limit: LengthLimit, is_train: bool, copier: Copier | None, block: Block
+) -> EncodedBlock:
     lines = block.lines
     ids, lengths = _encoded(models, lines, measured=is_train and limit.skip)
     kept = left_out(lengths, limit) == "" if is_train else np.ones(block.pairs, bool)
@@ -132,10 +122,7 @@ def _encode(
         numbers = (np.flatnonzero(kept) + block.first).tolist()
         ids += copier.copies(pairs, numbers, (ids[0], ids[1]), limit.tokens)
     n_bytes = [sum(map(len, side)) + len(side) for side in lines]
-    normalized, found = zip(*map(changes, normal, lines), strict=True)
-    return EncodedBlock(
-        kept, lengths, (n_bytes[0], n_bytes[1]), np.stack(normalized), found, tuple(ids)
-    )
+    return EncodedBlock(kept, lengths, (n_bytes[0], n_bytes[1]), tuple(ids))
 
 
 def _encoded(

@@ -8,13 +8,12 @@ joiners of Persian are lost, in translations too. Our own rules lose nothing tha
 import tempfile
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
-from itertools import permutations
+from itertools import chain, permutations
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import regex
 import sentencepiece
 
@@ -27,6 +26,10 @@ Rule = Literal["auto", "nfc", "visible", "identity", "nfkc", "nfkc_cf", "nmt_nfk
 # Soft hyphen, direction marks, zero-width space, word joiner: nothing is read otherwise without
 # them. Joiners and the selectors of variants are not among them: they change what is read.
 _INVISIBLE = regex.compile(r"(?V1)[\p{Default_Ignorable_Code_Point}--[\p{M}\p{L}\p{Join_C}]]")
+_BLOCKS = (
+    (0, 0xD800), (0xE000, 0x10000), (0x11080, 0x11360), (0x11480, 0x115E0), (0x1D100, 0x1D800),
+    (0x1EE00, 0x1F300), (0x1FBF0, 0x1FC00), (0x2F800, 0x2FA20), (0xE0000, 0xE1000),
+)  # fmt: skip
 _IGNORABLE = regex.compile(r"\p{Default_Ignorable_Code_Point}")
 
 
@@ -48,27 +51,22 @@ def normalizer_of(model: bytes | sentencepiece.SentencePieceProcessor) -> Callab
 
 
 def changes(
-    normal: Callable[[str], str], lines: Sequence[bytes]
-) -> tuple[np.ndarray, Counter[tuple[str, str]]]:
-    """What normalisation changes, but for the number of blanks.
+    normal: Callable[[str], str], lines: Iterable[str]
+) -> tuple[int, Counter[tuple[str, str]]]:
+    """How many lines normalisation changes (blanks aside), and in how many it makes which of what.
 
-    Returns:
-        bool [lines], which of them change; and in how many lines each text becomes which other.
+    Placeholders are counted too, which a model with some leaves as they are.
     """
-    changed, found = np.zeros(len(lines), bool), Counter[tuple[str, str]]()
+    count, found = 0, Counter[tuple[str, str]]()
     alone = lru_cache(None)(lambda text: normal(f"|{text}|")[1:-1])  # a lone space would be lost
-    keeps_ascii = normal("A") == "A"
-    for number, raw in enumerate(lines):
-        if keeps_ascii and raw.isascii():
-            continue
-        line = raw.decode()
+    for line in lines:
         if normal(line) != " ".join(filter(None, line.split(" "))):
-            changed[number] = True
+            count += 1
             new = {text: alone(text) for text in set(line)}
             if all(text == of for text, of in new.items()):  # letters with their marks
                 new = {text: alone(text) for text in set(regex.findall(r"\X", line))}
             found.update((text, of) for text, of in new.items() if text not in (of, " "))
-    return changed, found
+    return count, found
 
 
 def with_rule(model: bytes, rule: str, folds: bool = False) -> bytes:
@@ -122,8 +120,8 @@ def _mapped(text: str, changes: Mapping[str, str]) -> str:
 
 @cache
 def _characters() -> str:
-    """What Unicode has given a meaning, but for Chinese characters of which no rule speaks."""
-    return "".join(map(chr, (*range(0xD800), *range(0xE000, 0x30000), *range(0xE0000, 0xE1000))))
+    """Those of blocks to which no Python adds a composed character or a digit, alike everywhere."""
+    return "".join(map(chr, chain.from_iterable(range(*block) for block in _BLOCKS)))
 
 
 @cache
@@ -153,7 +151,7 @@ def _visible() -> dict[str, str]:
     found |= dict.fromkeys(regex.findall(r"(?V1)[\p{Zs}--\x20]", _characters()), " ")
     for character in _decomposable():
         composed = unicodedata.normalize("NFC", character)
-        if len(composed) > 1:  # which Unicode has twice, as letters of Devanagari with a nukta
+        if composed != character:  # which Unicode has twice, as Å or letters with a nukta
             found[character] = composed
     return found
 

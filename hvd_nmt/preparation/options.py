@@ -74,8 +74,8 @@ class Options:
     """the same of sources; auto: visible where targets have nfc, and unknown characters are read
     as known ones that they stand for; else as targets"""
     vocabulary: Path | None = None
-    """SentencePiece model to encode with, such as spm.model of a run; a spm.source.model beside it
-    is the source's"""
+    """SentencePiece model to encode with, such as spm.model of a run; with spm.source.model in the
+    same folder for the source"""
     source_vocabulary: Path | None = None
     """SentencePiece model of the source, such as spm.source.model; --vocabulary is the target's"""
     vocabulary_sample: NaturalInt = SAMPLE
@@ -242,8 +242,11 @@ def request(options: Options, found: Sequence[CorpusFiles]) -> dict[str, Any]:
         "source_pieces": (options.separate_vocabularies, options.pieces[0]),
         "vocabulary": (bool(given), given and corpora.facts(given[-1]).sha256),
         "source_vocabulary": (len(given) > 1, given and corpora.facts(given[0]).sha256),
-        # What versions before had, which knew no other.
-        "normalization_rules": (not given and set(rules) != {"nmt_nfkc"}, list(rules)),
+        # Without it: nmt_nfkc, for versions before knew no other.
+        "normalization_rules": (
+            not given and (options.chooses_normalization or set(rules) != {"nmt_nfkc"}),
+            list(rules),
+        ),
         "copying": (options.copying.is_on, dataclasses.asdict(options.copying)),
         "not_utf8": (options.wrong_bytes != "stop", options.wrong_bytes),
     }

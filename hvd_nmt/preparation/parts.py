@@ -1,6 +1,6 @@
 """A part (train, dev, test) on its way from raw text to clean text, in `removed.tsv.gz` what goes.
 
-Text goes from file to file; hashes, 16 bytes a pair, stay in memory to find duplicates and leaks.
+Text goes from file to file; hashes and line numbers, 24 bytes a pair, stay in memory.
 """
 
 import gzip
@@ -54,12 +54,6 @@ class PartState:
     """pairs kept with a side cut to the greatest length"""
     tokens: Sequence[int] = (0, 0)
     """tokens of the pairs that are kept, eos counted, 0 before they are encoded"""
-    usual: Sequence[Counter[str]] = ()
-    """of each corpus, how many pairs usual rules that are off would remove, by their option"""
-    normalized: np.ndarray = field(default_factory=lambda: np.zeros([2, 0], bool))
-    """bool [2, pairs], the sides that normalisation changes, once they are encoded"""
-    changes: Sequence[Counter[tuple[str, str]]] = ()
-    """of each side, in how many lines it makes which text of which"""
     kept_text_bytes: Sequence[int] = field(init=False)
     """bytes of the text of the pairs that are kept"""
 
@@ -125,13 +119,6 @@ def clean(
         pairs_read=sum(block.pairs_read for block in blocks),
         text_bytes=np.sum([block.text_bytes for block in blocks], axis=0).tolist(),
         removed=sum((block.removed for block in blocks), Counter()),
-        usual=[
-            sum(
-                (b.usual for b, of in zip(blocks, corpus_of, strict=True) if of == number),
-                Counter(),
-            )
-            for number in range(len(corpora))
-        ],
     )
     if not names:
         return state
@@ -229,8 +216,6 @@ class _Cleaned(NamedTuple):
     numbers: np.ndarray
     """line numbers of the kept pairs"""
     removed: Counter[str]
-    usual: Counter[str]
-    """kept pairs that usual rules would remove"""
     rows: bytes
     """of `removed.tsv.gz`"""
     with_cr: Counter[Path]
@@ -243,11 +228,8 @@ def _read(
     if part not in corpus.inputs:
         return
     raw = corpus.inputs[part]
-    cleaner, usual = None, None
-    if part == "train":
-        cleaner = cleaning.Cleaner(corpus.rules, corpus.languages)
-        usual = cleaning.Usual(corpus.rules, corpus.languages)
-    work = partial(_clean, cleaner, usual, lenient, corpus.tags, known_tags)
+    cleaner = cleaning.Cleaner(corpus.rules, corpus.languages) if part == "train" else None
+    work = partial(_clean, cleaner, lenient, corpus.tags, known_tags)
     total = sum(count_lines(path) for path, _ in raw.paths)
     with progress(total, "pairs", f"reading {raw.paths[0][0].name}") as bar:
         for cleaned in workers.in_order(work, raw.blocks()):
@@ -256,8 +238,8 @@ def _read(
 
 
 def _clean(
-    cleaner: cleaning.Cleaner | None, usual: cleaning.Usual | None, lenient: bool,
-    tags: Sequence[str], known_tags: Sequence[str], job: tuple[Paths, int, Block],
+    cleaner: cleaning.Cleaner | None, lenient: bool, tags: Sequence[str],
+    known_tags: Sequence[str], job: tuple[Paths, int, Block],
 ) -> _Cleaned:  # fmt: skip
     """What a worker does with a block: decode, apply the rules (None: all stay), encode."""
     paths, before, block = job
@@ -268,7 +250,7 @@ def _clean(
     kept: list[cleaning.Pair] = []
     numbers: list[int] = []
     rows: list[bytes] = []
-    removed, would = Counter[str](), Counter[str]()
+    removed: Counter[str] = Counter()
     pairs = zip(zip(*block.lines, strict=True), zip(*lines, strict=True), strict=True)
     for number, (raw, pair) in zip(count(before + block.first), pairs, strict=False):
         rule, cleaned = cleaner(*pair) if cleaner else ("", (plain(pair[0]), plain(pair[1])))
@@ -278,8 +260,6 @@ def _clean(
             rows.append(_row(rule, number, *pair))
             removed[rule] += 1
         else:
-            if usual:
-                would.update(usual(*cleaned))
             if without_tags(cleaned[0], known_tags).strip():
                 cleaned = " ".join((*tags, cleaned[0])), cleaned[1]
             elif known_tags:  # nothing to translate for a tag
@@ -293,7 +273,6 @@ def _clean(
         keys=cleaning.keys(kept, known_tags),
         numbers=np.array(numbers, np.int64),
         removed=removed,
-        usual=would,
         rows=b"".join(rows),
         with_cr=Counter(
             path for i, path in enumerate(paths) for line in block.lines[i] if line[-1:] == b"\r"

@@ -65,7 +65,7 @@ def make(
     encoding.encode(made["dev"], models, build.limit, build.paths(result, "dev"), is_train=False)
     _require_pairs(made["train"], f", --max-length {options.max_length}")
     parts.record_removed(before, names, result, encoding.left_out(lengths, build.limit))
-    surveyed = list(survey.lines(found, before, made, models))
+    surveyed = list(survey.lines(found, made | {"train": before}, models))
     shutil.rmtree(work)
     manifest = _manifest(build, made, request, *models)
     corpus.write_manifest(result, manifest)

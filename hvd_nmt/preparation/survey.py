@@ -1,25 +1,25 @@
 """What somebody who has not read the text should know of it: lines to print."""
 
-import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import compress
 
 import numpy as np
 
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import UNK
 from hvd_nmt.data import sentencepiece_model
-from hvd_nmt.data.language import script_shares
+from hvd_nmt.data.language import named, script_shares, scripts
 from hvd_nmt.data.text import read_lines
-from hvd_nmt.preparation import subwords
+from hvd_nmt.preparation import cleaning, subwords
 from hvd_nmt.preparation.corpora import CorpusFiles
 from hvd_nmt.preparation.encoding import Models
-from hvd_nmt.preparation.normalization import normalizer_of
+from hvd_nmt.preparation.normalization import changes, normalizer_of
 from hvd_nmt.preparation.parts import PartState
 from hvd_nmt.preparation.quality import SIDES
 
 _SAMPLE = 20_000
-"""pairs of a corpus by whose letters its scripts are told"""
+"""clean pairs of a corpus that are looked at, evenly spread"""
 _SHOWN = 3
 """the most frequent changes, or unknown characters"""
 _LEAST_SHARE = 0.01
@@ -27,66 +27,62 @@ _LEAST_SHARE = 0.01
 
 
 def lines(
-    corpora: Sequence[CorpusFiles], train: PartState, made: Mapping[str, PartState], models: Models
+    corpora: Sequence[CorpusFiles], parts: Mapping[str, PartState], models: Models
 ) -> Iterator[str]:
     """Of each corpus its scripts, what is normalised, what usual rules would remove; the unknown.
 
-    Args:
-        train: the training pairs before some went for their length.
-        made: the parts in the end.
+    The part "train" is that before some pairs went for their length.
     """
+    normal = [*map(normalizer_of, models)]
+    specs = (sentencepiece_model.parsed(model.serialized_model_proto()) for model in models)
+    rules = zip((spec.normalizer_spec.name for spec in specs), SIDES, strict=True)
+    yield f"train  normalization: {', '.join(f'{rule} of {side}s' for rule, side in rules)}"
     for number, corpus in enumerate(corpora):
         start = f"corpus {corpus.name}:" if corpus.name else "train "
-        own = np.flatnonzero(train.corpora == number)
-        chosen = np.zeros(train.pairs, bool)
-        chosen[own[subwords.spread(len(own), _SAMPLE)]] = True
-        letters = (_shares(compress(read_lines(path), chosen)) for path in train.text)
-        of_sides = zip(corpus.languages, letters, strict=True)
-        yield f"{start} letters: {'; '.join(map(' '.join, of_sides))}"
-        encoded = made["train"].corpora == number
-        for side, changed in zip(SIDES, made["train"].normalized, strict=True):
-            if count := int(changed[encoded].sum()):
-                yield f"{start} normalization changes {side}s of {_share(count, len(own))}"
-        for option, count in train.usual[number].items():
-            yield f"{start} {option} is off; it would remove {_share(count, len(own))}"
-            if option.startswith("--min-script") and 2 * count > len(own):
-                yield (
-                    f"{start} is hardly written in {' and '.join(corpus.languages)}: check "
-                    "--source-language and --target-language."
-                )
-    specs = (sentencepiece_model.parsed(model.serialized_model_proto()) for model in models)
-    rules = (
-        f"{spec.normalizer_spec.name} of {side}s" for side, spec in zip(SIDES, specs, strict=True)
-    )
-    yield f"train  normalization: {', '.join(rules)}"
-    for side, changes in zip(SIDES, made["train"].changes, strict=True):
-        for (old, new), count in changes.most_common(_SHOWN):
-            yield f"train  {count:,} {side}s: {_name(old)} becomes {_name(new) or 'nothing'}"
-    for part in (name for name in ("dev", "test") if name in made):
-        for side, model, path in zip(SIDES, models, made[part].text, strict=True):
-            text, normal = list(read_lines(path)), normalizer_of(model)
-            encoded = subwords.encode_lines(model, text)
-            unknown = [normal(line) for line, ids in zip(text, encoded, strict=True) if UNK in ids]
+        for remark in _of_corpus(corpus, _sample(parts["train"], number), normal):
+            yield f"{start} {remark}"
+    for part in (name for name in ("dev", "test") if name in parts):
+        for side, model, path in zip(SIDES, models, parts[part].text, strict=True):
+            text = list(read_lines(path))
+            known = {*"".join(subwords.pieces(model)), " "}
+            ids = subwords.encode_lines(model, text)
+            unknown = [{*line} - known for line, own in zip(text, ids, strict=True) if UNK in own]
             if unknown:
-                known = {*"".join(subwords.pieces(model)), " "}
-                counts = Counter(one for line in unknown for one in {*line} - known)
-                names = ", ".join(_name(one) for one, _ in counts.most_common(_SHOWN))
+                counts = Counter(one for characters in unknown for one in characters)
+                names = ", ".join(named(one) for one, _ in counts.most_common(_SHOWN))
                 yield f"{part:6} {side}s with unknown characters: {len(unknown):,} ({names})"
 
 
-def _shares(text: Iterator[str]) -> str:
-    shares = script_shares(text).items()
-    named = (f"{name} {100 * share:.1f} %" for name, share in shares if share >= _LEAST_SHARE)
-    return ", ".join(named) or "none"
+def _sample(train: PartState, number: int) -> list[list[str]]:
+    """Some sources and targets of a corpus."""
+    own, chosen = np.flatnonzero(train.corpora == number), np.zeros(train.pairs, bool)
+    chosen[own[subwords.spread(len(own), _SAMPLE)]] = True
+    return [list(compress(read_lines(path), chosen)) for path in train.text]
 
 
-def _share(count: int, of: int) -> str:
-    return f"{count:,} pairs ({100 * count / of:.2f} %)"
-
-
-def _name(text: str) -> str:
-    """Text of which each character can be seen."""
-    if text == " ":
-        return "a space"
-    unseen = any(unicodedata.category(character)[0] in "CZM" for character in text)
-    return " + ".join(f"U+{ord(c):04X}" for c in text) if unseen else text
+def _of_corpus(
+    corpus: CorpusFiles, sample: Sequence[list[str]], normal: Sequence[Callable[[str], str]]
+) -> Iterator[str]:
+    of, letters = max(len(sample[0]), 1), []
+    for language, text in zip(corpus.languages, sample, strict=True):
+        shares = script_shares(text).items()
+        shown = (f"{name} {100 * share:.1f} %" for name, share in shares if share >= _LEAST_SHARE)
+        letters.append(f"{language} {', '.join(shown) or 'none'}")
+    yield f"letters: {'; '.join(letters)}"
+    for code in corpus.languages:
+        try:
+            scripts(code)
+        except ConfigError as error:
+            yield str(error)
+    for side, function, text in zip(SIDES, normal, sample, strict=True):
+        count, found = changes(function, text)
+        most = (f"{named(a)} to {named(b) or 'nothing'}" for (a, b), _ in found.most_common(_SHOWN))
+        if count:
+            yield f"normalization changes {100 * count / of:.2f} % of {side}s: {', '.join(most)}"
+    for option, cleaner in cleaning.usual(corpus.rules, corpus.languages).items():
+        count = sum(cleaner(*pair)[0] is not None for pair in zip(*sample, strict=True))
+        if count:
+            yield f"{option} is off; it would remove {100 * count / of:.2f} %"
+        if option.startswith("--min-script") and 2 * count > of:
+            languages = " and ".join(corpus.languages)
+            yield f"is hardly written in {languages}: check --source-language, --target-language"

@@ -255,7 +255,7 @@ def with_tokenizers(setup: RunSetup, directories: HostDirectories) -> RunSetup:
         if writes:
             now = bleu.tokenizers(wanted, setup.data.manifest)
             found = metrics.tokenizers(now, read_metrics(run_dir))
-            if wanted != AUTO and found != now:
+            if wanted != AUTO and any(found[name] != of for name, of in now.items()):
                 raise RunError(
                     f"BLEU in {run_dir} was computed with evaluation.tokenize {found['']}, not "
                     f"{wanted}: use the old value, or give another --run-dir."

@@ -122,7 +122,8 @@ class Engine:
         if not self.models:
             raise ConfigError("Scores of given pairs need the backend tensorflow.")
         both, limit = list(pairs), self.backend.max_length
-        lines = self._tagged([source for source, _ in both], 1, _warn)
+        remarks = Remarks("", lambda text: warn_user(text, stacklevel=2))
+        lines = self._tagged([source for source, _ in both], 1, remarks)
         sources = self._encoded(lines)
         targets = self.tokenizers.target.encode([target for _, target in both])
         for name, side in (("source", sources), ("target", targets)):

@@ -47,8 +47,8 @@ def test_words(line, words, code):
 
 
 def test_shares_of_scripts():
-    shares = language.script_shares(["Größe ЖЖ", "日本 2015!"])
-    assert shares == {"Latin": 5 / 9, "Cyrillic": 2 / 9, "Han": 2 / 9}
+    shares = language.script_shares(["Größe ЖЖ", "日本 2015!", "Ａー"])
+    assert shares == {"Latin": 6 / 11, "Cyrillic": 2 / 11, "Han": 2 / 11, "Katakana": 1 / 11}
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,7 @@ def test_shares_of_scripts():
         ("el", "καλημέρα κόσμε", "ΚΑΛΗΜΕΡΑ ΚΟΣΜΕ", "Καλημέρα Κόσμε"),
         ("el", "μάιος ρολόι έξω", "ΜΑΪΟΣ ΡΟΛΟΪ ΕΞΩ", "Μάιος Ρολόι Έξω"),
         ("en", '"hello (world) «yes» 5', '"HELLO (WORLD) «YES» 5', '"Hello (World) «Yes» 5'),
+        ("nl", "'s morgens 5km 1st", "'S MORGENS 5KM 1ST", "'s Morgens 5km 1st"),
         ("fa", "کتاب\u200cها", "کتاب\u200cها", "کتاب\u200cها"),
     ],
 )

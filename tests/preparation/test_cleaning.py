@@ -189,7 +189,7 @@ def test_what_is_kept_is_clean_and_stays(source, target):
 
 
 def test_keys_are_the_same_everywhere():
-    pairs = [("a", "b"), ("b", "a"), ("a", "a"), ("", ""), ("ä\udc80", "日")]
+    pairs = [("a", "b"), ("b", "a"), ("a", "a"), ("", ""), ("ä", "日")]
     keys = cleaning.keys(pairs)
     assert keys.dtype == np.uint64
     assert keys.shape == (5, 2)

@@ -200,7 +200,8 @@ def test_a_resumed_run_has_the_steps_of_all_its_starts(run_dir):
 def test_the_manifest_is_that_of_the_run_s_data(run_dir, tmp_path, toy_data):
     """Relative data are found from where the run was started."""
     shutil.copytree(toy_data, tmp_path / "data")
-    shutil.copyfile(toy_data / "spm.model", run_dir / "spm.model")
+    for name in ("spm.model", "spm.source.model"):
+        shutil.copyfile(toy_data / name, run_dir / name)
     manifest = corpus.read_manifest(toy_data)
     relative = DataConfig(directory=Path("data"), corpus="files")
     for config in (config_of(tmp_path), Config(run_dir=Path("run"), data=relative)):

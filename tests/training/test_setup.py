@@ -17,7 +17,7 @@ V100, T4, CPU = "Tesla V100-SXM2-16GB", "Tesla T4", "CPU, 1 thread"
 
 
 def make(config, *, parameters=BASE_PARAMETERS, hosts=("v100a", "v100a", "v100b", "v100b"),
-         steps_per_epoch=4000, devices=None):  # fmt: skip
+         steps_per_epoch=4000, devices=None, longest=9):  # fmt: skip
     side = SimpleNamespace
     train = side(pairs=4_500_000, source=side(tokens=123_456_789), target=side(tokens=130_000_000))
     manifest = side(
@@ -29,7 +29,13 @@ def make(config, *, parameters=BASE_PARAMETERS, hosts=("v100a", "v100a", "v100b"
     )
     setup = side(
         config=config,
-        data=side(path="data/wmt16-en-de", manifest=manifest),
+        data=side(
+            path="data/wmt16-en-de",
+            manifest=manifest,
+            train=side(
+                source=side(lengths=np.array([9])), target=side(lengths=np.array([longest]))
+            ),
+        ),
         batch_plan=side(
             steps_per_epoch=steps_per_epoch,
             mixture=None,
@@ -69,6 +75,7 @@ def test_the_plan_as_it_is_printed(base, golden_page):
             devices=[V100] * 4,
         ),
         "on unlike devices": make(base, devices=[V100, V100, T4, CPU]),
+        "with a long sentence": make(base, devices=[V100] * 4, longest=300),
         "in one slice": dataclasses.replace(recipe, slices=1),
         "with frozen weights, in slices": dataclasses.replace(recipe, frozen=20_880_896, slices=4),
     }
