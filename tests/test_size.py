@@ -11,26 +11,26 @@ ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = 1.03
 """times a budget"""
 LINES = {
-    "hvd_nmt": 1_252,
+    "hvd_nmt": 1_256,
     "hvd_nmt.checkpoints": 1_421,
     "hvd_nmt.common": 728,
     "hvd_nmt.config": 960,
-    "hvd_nmt.data": 1_190,
+    "hvd_nmt.data": 1_408,
     "hvd_nmt.diagnosis": 1_019,
     "hvd_nmt.explain": 1_337,
     "hvd_nmt.formats": 971,
     "hvd_nmt.launching": 1_472,
     "hvd_nmt.model": 1_983,
-    "hvd_nmt.preparation": 2_195,
+    "hvd_nmt.preparation": 2_550,
     "hvd_nmt.records": 789,
     "hvd_nmt.reporting": 1_536,
     "hvd_nmt.telemetry": 795,
     "hvd_nmt.training": 3_574,
-    "hvd_nmt.translation": 877,
-    "tests": 20_135,
+    "hvd_nmt.translation": 947,
+    "tests": 20_180,
 }
 """of each package, with those within it, blank lines too"""
-MODULES = 151
+MODULES = 153
 WORDS = 14_000
 """of all documents"""
 DOCUMENTS = {

@@ -32,7 +32,7 @@ def fully_trained(summary: RunSummary) -> Answer:
         best = (max if higher else min)(value for _, value in fit.points)
         passed = f"; single values lie beyond it, the best at {best:.3g}"
         evidence.append(
-            f"The curve ends at a {_measure(fit, run)} of {end.value:.3g} after endless steps "
+            f"The curve ends at a {fit.measure} of {end.value:.3g} after endless steps "
             f"(90 % interval {_interval(end)}){passed * ((best > end.value) is higher)}."
         )
     rows = tuple(
@@ -40,7 +40,7 @@ def fully_trained(summary: RunSummary) -> Answer:
          f"{more.gain.value:.3g}", _interval(more.gain))
         for more in fit.gains
     )  # fmt: skip
-    head = ("more steps", "time", f"gain in {_measure(fit, run)}, {_unit(fit)}", "90 % interval")
+    head = ("more steps", "time", f"gain in {fit.measure}, {_unit(fit)}", "90 % interval")
     tables = (Table("What more steps are expected to bring", head, rows),) if rows else ()
     return Answer(answer, tuple(evidence), tables, fit.verdict != CANNOT_TELL)
 
@@ -58,14 +58,10 @@ def _reason(fit: FullyTrained, run: Run) -> str:
             CANNOT_TELL: "perhaps more than"}[fit.verdict]  # fmt: skip
     counts = f"{learning.GAIN_THAT_COUNTS[fit.measure]:g} {_unit(fit)}"
     return (
-        f"A curve through {len(fit.points)} values of the {_measure(fit, run)} from step "
+        f"A curve through {len(fit.points)} values of the {fit.measure} from step "
         f"{fit.points[0][0]:,} to {fit.points[-1][0]:,} expects that {fit.gains[-1].steps:,} more "
         f"steps bring {side} the {counts} that count."
     )
-
-
-def _measure(fit: FullyTrained, run: Run) -> str:
-    return run.bleu() if fit.measure == "BLEU" else str(fit.measure)
 
 
 def _unit(fit: FullyTrained) -> str:

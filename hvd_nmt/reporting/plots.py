@@ -98,10 +98,8 @@ def outlook(summary: RunSummary) -> str:
         Curve(fit.points if fitted else (), "measured", "C0o"),
     ]
     caption = "What was measured, and the fitted curve to twice the steps with its 90 % band."
-    label = f"{fit.measure}, nats per target token"
-    if fit.measure == "BLEU":
-        label = f"{summary.record.bleu()}, 0 to 100"
-    return draw(caption, {label: curves}, from_zero=False)
+    unit = "0 to 100" if fit.measure == "BLEU" else "nats per target token"
+    return draw(caption, {f"{fit.measure}, {unit}": curves}, from_zero=False)
 
 
 def gradient_norm(summary: RunSummary) -> str:

@@ -12,7 +12,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, final
 
 from tensorboard.compat.proto import event_pb2, summary_pb2
@@ -92,16 +91,14 @@ class EventStore(contextlib.AbstractContextManager["EventStore"]):
         *,
         kind: str = "train",
         more: Mapping[str, Any] | None = None,
-        shown_as: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Writes the values of one step by name, as one line and as scalars.
 
         `kind` is what they are about, and `more` holds JSON values for the line alone.
-        TensorBoard has other names for those of `shown_as`.
         """
         floats = {name: float(value) for name, value in values.items()}
         self.record(kind, {"step": int(step), **floats, **(more or {})})
-        tagged = {tag(kind, shown_as.get(name, name)): value for name, value in floats.items()}
+        tagged = {tag(kind, name): value for name, value in floats.items()}
         with self._explained():
             self._events.scalars(step, tagged, time.time())
         self._show(step, tagged)

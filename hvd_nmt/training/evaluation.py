@@ -196,11 +196,8 @@ class Evaluator:
 
 def write(scores: Scores, step: int, run_dir: Path, store: EventStore, prints: bool = True) -> None:
     """Write one evaluation down: metrics, TensorBoard, the translations, and a line to read."""
-    others = {name: of for name, of in scores.tokenizers.items() if of != bleu.USUAL}
-    tags = {f"sacrebleu/{name}".rstrip("/"): f"sacrebleu-{of}/{name}".rstrip("/")
-            for name, of in others.items()}  # fmt: skip
     more = {**scores.margins, "tokenizer": scores.tokenizers[""]}
-    store.scalars(step, scores.values, kind="eval", more=more, shown_as=tags)
+    store.scalars(step, scores.values, kind="eval", more=more)
     lines = ["| source | reference | translation |", "|---|---|---|"]
     for row in scores.samples:
         cells = (textwrap.shorten(cell, 160).replace("|", "\\|") for cell in row)

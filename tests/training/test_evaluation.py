@@ -103,7 +103,7 @@ def test_scores_by_another_tokenizer_name_it(evaluator, tmp_path, monkeypatch):
     with EventStore(tmp_path, show=lambda step, values: shown.append(values)) as store:
         evaluation.write(scores, 7, tmp_path, store)
     assert f"  BLEU[char] {right.score:.2f} ± " in told[0]
-    assert shown[0]["dev/sacrebleu-char"] == right.score
+    assert shown[0]["dev/sacrebleu"] == right.score
     line = read_metrics(tmp_path)[0]
     assert (line["sacrebleu"], line["tokenizer"]) == (right.score, "char")
 
