@@ -111,9 +111,10 @@ class Cleaner:
             rule = CHARACTER_RATIO
         if rule is None:
             for line, own in zip((source, target), self._own_letters, strict=False):
-                found = [letter in own for letter in line if letter.isalpha()]
-                if sum(found) < rules.min_script_share * len(found):
-                    rule = WRONG_SCRIPT
+                if any(map(str.isalpha, {*line} - own)):
+                    found = [letter in own for letter in line if letter.isalpha()]
+                    if sum(found) < rules.min_script_share * len(found):
+                        rule = WRONG_SCRIPT
         return rule, (source, target)
 
     def _moses(self, source: str, target: str) -> str | None:

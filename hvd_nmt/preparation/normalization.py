@@ -10,7 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
-from itertools import chain, permutations
+from itertools import chain, permutations, product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,6 +37,13 @@ _IGNORABLE = regex.compile(r"\p{Default_Ignorable_Code_Point}")
 def normalizer(rule: str) -> Callable[[str], str]:
     """What makes of a line its normal form, without blanks at its ends and double ones within."""
     return normalizer_of(_charsmap_model(rule))
+
+
+def normalized(lines: Iterable[str], rule: str) -> Iterator[str]:
+    """Lines to learn pieces from, their blanks as they may be."""
+    normal = normalizer(rule)
+    keeps_ascii = normal("A") == "A"
+    return (line if keeps_ascii and line.isascii() else normal(line) for line in lines)
 
 
 def normalizer_of(model: bytes | sentencepiece.SentencePieceProcessor) -> Callable[[str], str]:
@@ -98,7 +105,10 @@ def _charsmap_model(rule: str, known: frozenset[str] | None = None) -> bytes:
         changes |= _visible()
     if known is not None:
         folded = _folded(known)
-        changes = folded | {old: _mapped(new, folded) for old, new in changes.items()}
+        changes = folded | {
+            old: "".join(folded.get(character, character) for character in new)
+            for old, new in changes.items()
+        }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rules.tsv"
         rows = (f"{_codes(old)}\t{_codes(new)}\n" for old, new in sorted(changes.items()))
@@ -110,12 +120,9 @@ def _serialized(**rule: Any) -> bytes:
     return bytes(sentencepiece.SentencePieceNormalizer(**rule).serialized_model_proto())
 
 
+@cache
 def _codes(text: str) -> str:
     return " ".join(f"{ord(character):X}" for character in text)
-
-
-def _mapped(text: str, changes: Mapping[str, str]) -> str:
-    return "".join(changes.get(character, character) for character in text)
 
 
 @cache
@@ -129,21 +136,25 @@ def _decomposable() -> list[str]:
     return [one for one in _characters() if unicodedata.normalize("NFKD", one) != one]
 
 
-def _compositions() -> Iterator[tuple[str, str]]:
+@cache
+def _compositions() -> Mapping[str, str]:
     """Each way to write a composed character with marks, and the character.
 
     A table cannot put any number of marks in order, but those that become one character.
     """
+    found = {}
     for composed in _decomposable():
         parts = unicodedata.normalize("NFD", composed)
         if len(parts) == 1 or unicodedata.normalize("NFC", composed) != composed:
             continue
-        for order in permutations(parts[1:]):
-            for done in range(len(order)):
-                start = unicodedata.normalize("NFC", parts[0] + "".join(order[:done]))
-                text = start + "".join(order[done:])
-                if unicodedata.normalize("NFC", text) == composed:
-                    yield text, composed
+        # Parts of Korean syllables have one order.
+        orders = permutations(parts[1:]) if unicodedata.combining(parts[1]) else [parts[1:]]
+        for order, done in product(orders, range(len(parts) - 1)):
+            start = unicodedata.normalize("NFC", parts[0] + "".join(order[:done]))
+            text = start + "".join(order[done:])
+            if unicodedata.normalize("NFC", text) == composed:
+                found[text] = composed
+    return found
 
 
 def _visible() -> dict[str, str]:
@@ -160,7 +171,7 @@ def _folded(known: frozenset[str]) -> dict[str, str]:
     """Unknown characters -> what is known of them."""
     found = dict.fromkeys(_IGNORABLE.findall(_characters()), "")
     found |= {digit: str(int(digit)) for digit in filter(str.isdecimal, _characters())}
-    for character in _decomposable():
+    for character in (one for one in _decomposable() if one not in known):
         parts = unicodedata.normalize("NFKD", character)
         whole = unicodedata.normalize("NFKC", character)
         letters = "".join(part for part in parts if not unicodedata.combining(part))

@@ -22,7 +22,7 @@ from hvd_nmt.data.text import read_lines
 from hvd_nmt.preparation import corpora, embedded, encoding, parts, quality, subwords, survey
 from hvd_nmt.preparation.corpora import CorpusFiles, Input, Paths
 from hvd_nmt.preparation.encoding import LengthLimit
-from hvd_nmt.preparation.normalization import normalizer, with_rule
+from hvd_nmt.preparation.normalization import normalized, with_rule
 from hvd_nmt.preparation.options import Options
 from hvd_nmt.preparation.parts import PartState
 
@@ -64,7 +64,9 @@ def make(
     )  # fmt: skip
     encoding.encode(made["dev"], models, build.limit, build.paths(result, "dev"), is_train=False)
     _require_pairs(made["train"], f", --max-length {options.max_length}")
-    parts.record_removed(before, names, result, encoding.left_out(lengths, build.limit))
+    too_long = encoding.left_out(lengths, build.limit)
+    if too_long.any():
+        parts.record_removed(before, names, result, too_long)
     surveyed = list(survey.lines(found, made | {"train": before}, models))
     shutil.rmtree(work)
     manifest = _manifest(build, made, request, *models)
@@ -159,13 +161,14 @@ def _trained(build: _Build, text: Paths, chosen: np.ndarray, coverage: float = 1
     Of a joint vocabulary there are two models if the sides are normalised by different rules.
     """
     options = build.options
+    is_rough = coverage < 1
     coverage = min(options.learning.character_coverage, coverage)
     source_rule, rule = options.normalization_rules
     learning = replace(
         options.learning, tags=build.tags, character_coverage=coverage, normalization_rule=rule
     )
     raw, targets = (compress(read_lines(path), chosen) for path in text)
-    sources = map(normalizer(source_rule), raw)
+    sources = normalized(raw, source_rule)
     *_, pieces = options.pieces
     if options.separate_vocabularies:
         of_source = replace(learning, normalization_rule=source_rule)
@@ -173,10 +176,9 @@ def _trained(build: _Build, text: Paths, chosen: np.ndarray, coverage: float = 1
         target = subwords.train(targets, pieces, replace(learning, tags=()))
     else:
         source = target = subwords.train(chain(sources, targets), pieces, learning)
-    if source_rule == "visible":
-        source = with_rule(source, source_rule, folds=not learning.byte_fallback)
-    elif source_rule != rule:
-        source = with_rule(source, source_rule)
+    folds = source_rule == "visible" and not learning.byte_fallback and not is_rough
+    if folds or source_rule != rule:
+        source = with_rule(source, source_rule, folds)
     return [target] if source == target else [source, target]
 
 

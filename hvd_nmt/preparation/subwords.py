@@ -24,7 +24,7 @@ from hvd_nmt.config import BOS, EOS, PAD, UNK
 from hvd_nmt.config.schema import Limit, require_limits
 from hvd_nmt.data import sentencepiece_model
 from hvd_nmt.data.sentencepiece_model import SPACE
-from hvd_nmt.preparation.normalization import Rule, normalizer, with_rule
+from hvd_nmt.preparation.normalization import Rule, normalized, with_rule
 
 _TAG = re.compile(r"[<>\[{@#|][!-~]*[>\]}@#|]")  # no word of text, for text may stand behind it
 
@@ -83,7 +83,7 @@ def train(
         more["user_defined_symbols"] = symbols
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=map(normalizer(rule), lines),
+            sentence_iterator=normalized(lines, rule),
             normalization_rule_name="identity",  # by now
             model_writer=model,
             model_type=learning.vocabulary_type,
