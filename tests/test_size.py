@@ -21,7 +21,7 @@ LINES = {
     "hvd_nmt.formats": 971,
     "hvd_nmt.launching": 1_472,
     "hvd_nmt.model": 1_983,
-    "hvd_nmt.preparation": 2_550,
+    "hvd_nmt.preparation": 2_570,
     "hvd_nmt.records": 789,
     "hvd_nmt.reporting": 1_536,
     "hvd_nmt.telemetry": 795,

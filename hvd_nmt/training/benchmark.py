@@ -110,6 +110,7 @@ def best_product_flop_per_s(precision: str) -> float:
 
 
 def product_rate(precision: str, rows: int, inner: int, columns: int) -> float:
+    """Operations a second of one product, [rows, inner] by [inner, columns]."""
     a, b = (
         tf.cast(tf.random.stateless_normal(shape, [1, 2]), precision)
         for shape in ((rows, inner), (inner, columns))
