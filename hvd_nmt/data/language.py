@@ -70,12 +70,14 @@ def scripts(language: str) -> tuple[str, ...]:
         if script is None:
             likely, name = get_global("likely_subtags"), base(language)
             script = parse_locale(likely.get(f"{name}_{territory}") or likely[name])[2]
-    except (ValueError, KeyError):
+        found = _JOINT_SCRIPTS.get(script, (script,))
+        regex.compile(_of(found))
+    except (ValueError, KeyError, regex.error):
         raise ConfigError(
             f"No script is known for the language {language!r}: give its code, such as en, deu or "
             "pt_BR."
         ) from None
-    return _JOINT_SCRIPTS.get(script, (script,))
+    return found
 
 
 def letters(language: str) -> frozenset[str]:

@@ -80,14 +80,16 @@ def with_rule(model: bytes, rule: str, folds: bool = False) -> bytes:
     """A serialised model that normalises text by another rule.
 
     `folds`: a character without a piece is read as those with pieces that it is made of or stands
-    for: full-width letters and foreign digits as ASCII, a letter with a rare mark without it.
+    for: full-width letters and foreign digits as ASCII, a letter with a rare mark without it (but
+    not where bytes can write it).
     """
     parsed = sentencepiece_model.parsed(model)
     known = frozenset(
         piece.piece for piece in parsed.pieces
         if piece.type == sentencepiece_model.NORMAL and len(piece.piece) == 1
     )  # fmt: skip
-    found = sentencepiece_model.parsed(_charsmap_model(rule, known if folds else None))
+    has_bytes = any(piece.type == sentencepiece_model.BYTE for piece in parsed.pieces)
+    found = sentencepiece_model.parsed(_charsmap_model(rule, known if folds else None, has_bytes))
     parsed.normalizer_spec.name = rule
     parsed.normalizer_spec.precompiled_charsmap = found.normalizer_spec.precompiled_charsmap
     loaded = sentencepiece.SentencePieceProcessor(model_proto=parsed.SerializeToString())
@@ -95,8 +97,10 @@ def with_rule(model: bytes, rule: str, folds: bool = False) -> bytes:
 
 
 @cache
-def _charsmap_model(rule: str, known: frozenset[str] | None = None) -> bytes:
-    """A serialised model that holds the rule and nothing else; `known`: see `with_rule`."""
+def _charsmap_model(
+    rule: str, known: frozenset[str] | None = None, has_bytes: bool = False
+) -> bytes:
+    """A serialised model that holds the rule and nothing else; to fold, with `known` pieces."""
     sentencepiece.SetMinLogLevel(2)  # it prints what it compiles
     if rule not in ("nfc", "visible"):
         return _serialized(rule_name=rule)
@@ -104,7 +108,7 @@ def _charsmap_model(rule: str, known: frozenset[str] | None = None) -> bytes:
     if rule == "visible":
         changes |= _visible()
     if known is not None:
-        folded = _folded(known)
+        folded = _folded(known, has_bytes)
         changes = folded | {
             old: "".join(folded.get(character, character) for character in new)
             for old, new in changes.items()
@@ -167,7 +171,7 @@ def _visible() -> dict[str, str]:
     return found
 
 
-def _folded(known: frozenset[str]) -> dict[str, str]:
+def _folded(known: frozenset[str], has_bytes: bool) -> dict[str, str]:
     """Unknown characters -> what is known of them."""
     found = dict.fromkeys(_IGNORABLE.findall(_characters()), "")
     found |= {digit: str(int(digit)) for digit in filter(str.isdecimal, _characters())}
@@ -175,7 +179,7 @@ def _folded(known: frozenset[str]) -> dict[str, str]:
         parts = unicodedata.normalize("NFKD", character)
         whole = unicodedata.normalize("NFKC", character)
         letters = "".join(part for part in parts if not unicodedata.combining(part))
-        for way in (whole, letters):
+        for way in (whole,) if has_bytes else (whole, letters):
             if way and known.issuperset(way.replace(" ", SPACE)):
                 found.setdefault(character, way)
                 break

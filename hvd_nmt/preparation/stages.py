@@ -176,7 +176,7 @@ def _trained(build: _Build, text: Paths, chosen: np.ndarray, coverage: float = 1
         target = subwords.train(targets, pieces, replace(learning, tags=()))
     else:
         source = target = subwords.train(chain(sources, targets), pieces, learning)
-    folds = source_rule == "visible" and not learning.byte_fallback and not is_rough
+    folds = source_rule == "visible" and not is_rough
     if folds or source_rule != rule:
         source = with_rule(source, source_rule, folds)
     return [target] if source == target else [source, target]

@@ -10,11 +10,12 @@ from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import UNK
 from hvd_nmt.data import sentencepiece_model
 from hvd_nmt.data.language import named, script_shares, scripts
+from hvd_nmt.data.sentencepiece_model import without_tags
 from hvd_nmt.data.text import read_lines
 from hvd_nmt.preparation import cleaning, subwords
 from hvd_nmt.preparation.corpora import CorpusFiles
 from hvd_nmt.preparation.encoding import Models
-from hvd_nmt.preparation.normalization import changes, normalizer_of
+from hvd_nmt.preparation.normalization import changes, normalizer, normalizer_of
 from hvd_nmt.preparation.parts import PartState
 from hvd_nmt.preparation.quality import SIDES
 
@@ -39,14 +40,21 @@ def lines(
     yield f"train  normalization: {', '.join(f'{rule} of {side}s' for rule, side in rules)}"
     for number, corpus in enumerate(corpora):
         start = f"corpus {corpus.name}:" if corpus.name else "train "
-        for remark in _of_corpus(corpus, _sample(parts["train"], number), normal):
+        sources, targets = _sample(parts["train"], number)
+        sample = [without_tags(line, corpus.tags) for line in sources], targets
+        for remark in _of_corpus(corpus, sample, normal):
             yield f"{start} {remark}"
     for part in (name for name in ("dev", "test") if name in parts):
-        for side, model, path in zip(SIDES, models, parts[part].text, strict=True):
+        for side, model, function, path in zip(
+            SIDES, models, normal, parts[part].text, strict=True
+        ):
             text = list(read_lines(path))
             known = {*"".join(subwords.pieces(model)), " "}
             ids = subwords.encode_lines(model, text)
-            unknown = [{*line} - known for line, own in zip(text, ids, strict=True) if UNK in own]
+            unknown = [
+                {*function(line)} - known
+                for line, own in zip(text, ids, strict=True) if UNK in own
+            ]  # fmt: skip
             if unknown:
                 counts = Counter(one for characters in unknown for one in characters)
                 names = ", ".join(named(one) for one, _ in counts.most_common(_SHOWN))
@@ -73,16 +81,21 @@ def _of_corpus(
         try:
             scripts(code)
         except ConfigError as error:
-            yield str(error)
+            yield f"{error} Until then its words are those between blanks."
     for side, function, text in zip(SIDES, normal, sample, strict=True):
         count, found = changes(function, text)
         most = (f"{named(a)} to {named(b) or 'nothing'}" for (a, b), _ in found.most_common(_SHOWN))
         if count:
             yield f"normalization changes {100 * count / of:.2f} % of {side}s: {', '.join(most)}"
+    if would := changes(normalizer("visible"), sample[1])[0] - changes(normal[1], sample[1])[0]:
+        yield (
+            f"--normalization-rule visible is off; it would change {100 * would / of:.2f} % of "
+            "targets"
+        )
     for option, cleaner in cleaning.usual(corpus.rules, corpus.languages).items():
         count = sum(cleaner(*pair)[0] is not None for pair in zip(*sample, strict=True))
         if count:
             yield f"{option} is off; it would remove {100 * count / of:.2f} %"
         if option.startswith("--min-script") and 2 * count > of:
             languages = " and ".join(corpus.languages)
-            yield f"is hardly written in {languages}: check --source-language, --target-language"
+            yield f"letters hardly fit {languages}: check --source-language, --target-language"

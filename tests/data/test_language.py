@@ -26,8 +26,9 @@ def test_codes_of_two_and_three_letters(code, base, scripts, tokenizer, monkeypa
 
 
 def test_a_language_that_nobody_knows():
-    with pytest.raises(ConfigError, match="No script is known for the language 'source'"):
-        language.scripts("source")
+    for code in ("source", "cmn_Hanz"):
+        with pytest.raises(ConfigError, match=f"No script is known for the language '{code}'"):
+            language.scripts(code)
     assert language.bleu_tokenizer("source") == "13a"
 
 

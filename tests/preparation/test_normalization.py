@@ -80,6 +80,12 @@ def test_unknown_characters_are_read_as_known_ones(folding):
     assert {text: normal(text) for text in read} == read
 
 
+def test_bytes_write_letters_with_unknown_marks():
+    learning = Learning(byte_fallback=True)
+    model = with_rule(subwords.train(["Jade 2015"] * 9, 300, learning), "visible", folds=True)
+    assert normalizer_of(model)("Jádé ２０1５") == "Jádé 2015"
+
+
 def test_tensorflow_reads_the_same(folding, tmp_path):
     (tmp_path / "spm.model").write_bytes(folding)
     ours, theirs = subwords.load(folding), Tokenizer(tmp_path / "spm.model")
