@@ -26,8 +26,8 @@ LINES = {
     "hvd_nmt.reporting": 1_536,
     "hvd_nmt.telemetry": 795,
     "hvd_nmt.training": 3_574,
-    "hvd_nmt.translation": 947,
-    "tests": 20_180,
+    "hvd_nmt.translation": 952,
+    "tests": 20_185,
 }
 """of each package, with those within it, blank lines too"""
 MODULES = 153

@@ -1,6 +1,7 @@
 """Models, tokenizers and backend behind one function: lines in, translations out."""
 
 import dataclasses
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ CHUNK_LINES = 1_000
 Warn = Callable[[int, str, str], object]
 """called with the number of a line, from 1, what a reader should know of its translation, and what
 all lines of that kind do"""
+_ENTITY = re.compile(r"&(?:#\d+|#x[\da-fA-F]+|[a-z]+);")
 _SAID = 5
 """lines of each kind that a reader gets to know one by one"""
 _SHOWN = 3
@@ -168,6 +170,9 @@ class Engine:
         for number, (text, ids, line) in enumerate(zip(lines, encoded, parts, strict=True), first):
             if UNK in ids and (unknown := self.tokenizers.source.unknown(text)):
                 warn(number, _without_pieces(unknown), "have characters beyond the vocabulary")
+            if "&" in text and (entity := _ENTITY.search(text)):
+                remark = f'"{entity[0]}" is HTML: the model reads it letter by letter.'
+                warn(number, remark, "have HTML")
             if len(line) > 1:
                 too_long = f"{len(ids):,} tokens, more than the {limit:,} that the model reads"
                 warn(number, f"{too_long}: split into {len(line):,} parts.", "were split")

@@ -114,6 +114,8 @@ def test_characters_beyond_the_vocabulary_are_named_by_line(toy_run):
     kind = "have characters beyond the vocabulary"
     assert len(said) == 5 + 1
     assert said[-1] == f"in.en, 11 lines {kind}; the first 5 are named above."
+    model.search(["a &#44; dog"], 9, warn=engine.Remarks("", said.append))
+    assert said[-1] == 'line 9: "&#44;" is HTML: the model reads it letter by letter.'
     with pytest.warns(UserWarning, match="^line 2: 1 character that the vocabulary does not"):
         model.translate(["the man", "a ☂"])
     invisible = engine._without_pieces(model.tokenizers.source.unknown("a\u2060\u0301☂"))
