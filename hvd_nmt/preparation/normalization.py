@@ -151,9 +151,10 @@ def _compositions() -> Mapping[str, str]:
         parts = unicodedata.normalize("NFD", composed)
         if len(parts) == 1 or unicodedata.normalize("NFC", composed) != composed:
             continue
-        # Parts of Korean syllables have one order.
-        orders = permutations(parts[1:]) if unicodedata.combining(parts[1]) else [parts[1:]]
-        for order, done in product(orders, range(len(parts) - 1)):
+        if "\uac00" <= composed <= "\ud7a3":  # a Korean syllable, by the thousands: its parts alone
+            found[parts] = composed
+            continue
+        for order, done in product(permutations(parts[1:]), range(len(parts) - 1)):
             start = unicodedata.normalize("NFC", parts[0] + "".join(order[:done]))
             text = start + "".join(order[done:])
             if unicodedata.normalize("NFC", text) == composed:

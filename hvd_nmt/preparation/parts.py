@@ -260,10 +260,9 @@ def _clean(
             rows.append(_row(rule, number, *pair))
             removed[rule] += 1
         else:
-            if without_tags(cleaned[0], known_tags).strip():
-                cleaned = " ".join((*tags, cleaned[0])), cleaned[1]
-            elif known_tags:  # nothing to translate for a tag
-                cleaned = "", cleaned[1]
+            if known_tags:  # but for what holds nothing to translate
+                has_text = without_tags(cleaned[0], known_tags).strip()
+                cleaned = " ".join((*tags, cleaned[0])) if has_text else "", cleaned[1]
             kept.append(cleaned)
             numbers.append(number)
     return _Cleaned(

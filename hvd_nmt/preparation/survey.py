@@ -19,7 +19,7 @@ from hvd_nmt.preparation.normalization import changes, normalizer, normalizer_of
 from hvd_nmt.preparation.parts import PartState
 from hvd_nmt.preparation.quality import SIDES
 
-_SAMPLE = 2_000
+_SAMPLE = 1_000
 """clean pairs of a corpus that are looked at, evenly spread"""
 _SHOWN = 3
 """the most frequent changes, or unknown characters"""
