@@ -78,7 +78,7 @@ def folder(toy_commands: Forks, tmp_path_factory: pytest.TempPathFactory) -> Pat
     sizes = {
         "europarl .en.gz .de.gz": 200, "newstest2015 .en .de": 12, "newstest2016 .en .de": 12,
         "crawl.1 .en.gz .de.gz": 150, "crawl.2 .en.gz .de.gz": 150, "news .en.gz .fr.gz": 150,
-        "dev .en .fr": 12, "train .en.gz .de.gz .ja.gz": 200, "half .en .de": 150,
+        "dev .en .fr": 12, "train .en.gz .de.gz .yue.gz": 200, "half .en .de": 150,
         "val .en .de": 12, "mono .de": 40, "in .en": 5,
     }  # fmt: skip
     for seed, (names, lines) in enumerate(sizes.items()):

@@ -27,7 +27,7 @@ LINES = {
     "hvd_nmt.telemetry": 795,
     "hvd_nmt.training": 3_574,
     "hvd_nmt.translation": 952,
-    "tests": 20_185,
+    "tests": 20_192,
 }
 """of each package, with those within it, blank lines too"""
 MODULES = 153

@@ -1,5 +1,6 @@
 """Checkpoints of OpenSeq2Seq: a synthetic one against an independent reading, and a real one."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ from hvd_nmt import convert
 from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.config import BOS, EOS, PAD, UNK, load, presets
+from hvd_nmt.data import corpus
 from hvd_nmt.formats import foreign, openseq2seq
 from hvd_nmt.model.batching import padded
 from hvd_nmt.model.decoding import Decoding
@@ -175,10 +177,15 @@ def test_the_moments_and_the_step_are_imported(run, rows):
 @pytest.mark.long
 @pytest.mark.both_tensorflows
 def test_training_goes_on(run, toy_data, toy_commands, tmp_path):
-    own = shutil.copytree(run, tmp_path / "run")
+    """On data with its vocabulary, which is a single one."""
+    own, data = shutil.copytree(run, tmp_path / "run"), shutil.copytree(toy_data, tmp_path / "data")
+    manifest = corpus.read_manifest(data)
+    files = {name: file for name, file in manifest.files.items() if "source" not in name}
+    single = dataclasses.replace(manifest, files=files, source_vocabulary_pieces=0)
+    corpus.write_manifest(data, single)
     done = toy_commands.run(
         "hvd_nmt.train", "--config", str(own / "config.yaml"), "--run-dir", str(own),
-        "--data.directory", str(toy_data), "--training.max-steps", "43", "--telemetry.no-report",
+        "--data.directory", str(data), "--training.max-steps", "43", "--telemetry.no-report",
         "--telemetry.interval-s", "0", "--evaluation.beam-size", "1", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
