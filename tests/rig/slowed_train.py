@@ -1,7 +1,7 @@
 """`hvd_nmt.train` whose input or second rank can be made slow while it runs, by a file named slow.
 
-The file holds the word input or rank. Sleeping stands for what a slow disk or a busy GPU does: the
-batch, or the gradients of rank 1, come late, for real.
+The file holds the word input or rank, and for how many seconds of each step. Sleeping stands for
+what a slow disk or a busy GPU does: the batch, or the gradients of rank 1, come late, for real.
 """
 
 import sys
@@ -13,13 +13,14 @@ import tensorflow as tf
 from hvd_nmt import train
 from hvd_nmt.training.step import TrainingModel
 
-SLOW_S = 0.5
 SLOW = Path("slow")
 
 
-def slow(what):
-    """Whether the file says so at this moment."""
-    return SLOW.exists() and SLOW.read_text() == what
+def wait_if_slow(what):
+    """For as long as the file says at this moment, if it names `what`."""
+    words = SLOW.read_text().split() if SLOW.exists() else []
+    if what in words:
+        time.sleep(float(words[-1]))
 
 
 class Late:
@@ -29,8 +30,7 @@ class Late:
         self._iterator = iterator
 
     def __next__(self):
-        if slow("input"):
-            time.sleep(SLOW_S)
+        wait_if_slow("input")
         return next(self._iterator)
 
 
@@ -44,8 +44,8 @@ def slow_model():
 
     def late_states(model, batch, drop):
         def wait():
-            if model.rank.index == 1 and slow("rank"):
-                time.sleep(SLOW_S)
+            if model.rank.index == 1:
+                wait_if_slow("rank")
 
         with tf.control_dependencies([tf.py_function(wait, [], [])]):
             batch = {name: tf.identity(value) for name, value in batch.items()}
