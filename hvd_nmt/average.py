@@ -14,6 +14,7 @@ also holds a moving average; the mean, and --raw, are of the weights that the op
 """
 
 import os
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +83,8 @@ def main(options: Options) -> None:
         validated = "" if loss is None else f", validation loss {loss:.4f}"
         print(f"  {checkpoint.prefix}  step {checkpoint.step:,}{validated}")
     print(f"written     {averaging.write(options.run, chosen, options.target)}")
-    print(f"translate   python -m hvd_nmt.translate --run {options.target} < in.txt > out.txt")
+    run = shlex.quote(os.fspath(options.target))
+    print(f"translate   python -m hvd_nmt.translate --run {run} < in.txt > out.txt")
 
 
 def _chosen(options: Options) -> "list[Checkpoint]":

@@ -18,6 +18,7 @@ source.spm, target.spm, and target_vocab.json for separate embeddings. A new run
 weights (--init-from), on data prepared with both SentencePiece models.
 """
 
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,8 +89,9 @@ def main(options: Options) -> None:
 
 def _lines(foreign: "ForeignModel", prefix: Path) -> list[str]:
     model, config, run = foreign.model, foreign.model.config, prefix.parent
-    train = f"python -m hvd_nmt.train --config {run / CONFIG} --data.directory DATA"
-    begin = f"begin with  {train} --run-dir {run}-tuned --init-from {run}"
+    quoted, tuned, config_file = map(shlex.quote, map(str, (run, f"{run}-tuned", run / CONFIG)))
+    train = f"python -m hvd_nmt.train --config {config_file} --data.directory DATA"
+    begin = f"begin with  {train} --run-dir {tuned} --init-from {quoted}"
     own = model.source_vocabulary_size
     return [
         f"model       {model.count_params():,} parameters, {config.encoder_layers}+"
@@ -98,7 +100,7 @@ def _lines(foreign: "ForeignModel", prefix: Path) -> list[str]:
         f"step        {f'{foreign.step:,}' if foreign.step else 'unknown'}, "
         f"{'with' if foreign.adam else 'without'} Adam's moments",
         f"written     {prefix}",
-        f"translate   python -m hvd_nmt.translate --run {run} < in.txt > out.txt",
+        f"translate   python -m hvd_nmt.translate --run {quoted} < in.txt > out.txt",
         f"data        python -m hvd_nmt.prepare {prepare_options(run)} --out DATA ...",
         f"continue    {train}" if foreign.adam else begin,
     ]

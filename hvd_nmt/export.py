@@ -1,26 +1,32 @@
-"""Write a trained model for use without this package: a SavedModel, or for CTranslate2.
+"""Write a trained model for others: a SavedModel, for CTranslate2, or a run directory to send.
 
     python -m hvd_nmt.export --run runs/x --to saved-model --out x-saved-model
     python -m hvd_nmt.export --run runs/x --to ctranslate2 --out x-ct2
     python -m hvd_nmt.export --run runs/x --to ctranslate2 --quantization int8 --out x-int8
     python -m hvd_nmt.export --run runs/x --to saved-model --out x-greedy --beam-size 1
+    python -m hvd_nmt.export --run runs/x --to run --out x-small
 
-Model: --run --checkpoint --to --out --quantization --verify-on
-Search, for saved-model: --beam-size --length-penalty --normalization --max-length
+Model: --run --checkpoint --to --out --quantization --verify-on --license
+Search: --beam-size --length-penalty --normalization --max-length
 
 saved-model: one TensorFlow graph, text in, text and scores out, for TensorFlow Serving or any
 process with tensorflow and tensorflow_text. The search's options are fixed now.
 
 ctranslate2: for the engine CTranslate2 (pip install ctranslate2), several times as fast on CPUs. It
-takes and gives pieces of spm.model. The search's options are given when it is used. int8 makes a
-quarter of the size, float16 and bfloat16 half; some translations change. --verify-on counts them.
+takes and gives pieces of spm.model. int8 makes a quarter of the size, float16 and bfloat16 half;
+some translations change. --verify-on counts them.
 
-The output is complete or not there; its README.txt shows how to use it.
+run: weights, configuration and vocabulary for this package, a third of the size of the checkpoint.
+
+README.txt shows how to use it, README.md is its model card. translate.py, in the first two, needs
+nothing of this package, and searches with the options given here.
+The output is complete or not there.
 """
 
 import dataclasses
 import os
 import shlex
+import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
@@ -44,8 +50,8 @@ class Options:
 
     run: Path
     """run directory; it has checkpoints, config.yaml and spm.model"""
-    to: Literal["saved-model", "ctranslate2"]
-    """TensorFlow with text in and out, or CTranslate2"""
+    to: Literal["saved-model", "ctranslate2", "run"]
+    """TensorFlow with text in and out, CTranslate2, or a run directory without moments"""
     out: Path
     """directory to make, which must not be there yet"""
     checkpoint: str = "best"
@@ -54,6 +60,8 @@ class Options:
     """for ctranslate2: int8, float16 or bfloat16; how it stores the weights"""
     verify_on: Path | None = None
     """text whose first 100 lines both models translate, to compare; plain or .gz"""
+    license: str = ""
+    """of the model, for its card, such as cc-by-4.0"""
     decoding: OmitArgPrefixes[Search] = dataclasses.field(default_factory=Search)
 
     def __post_init__(self) -> None:
@@ -74,16 +82,19 @@ def main(options: Options) -> None:
 
     run_files.import_tensorflow_for(options.run)
     from hvd_nmt.checkpoints.find import find
-    from hvd_nmt.formats import ctranslate2, saved_model
+    from hvd_nmt.formats import card, ctranslate2, run_to_send, saved_model
 
     print(f"reading     {find(options.run, options.checkpoint)}")
+    what = options.run, options.checkpoint, options.out
     if options.to == "ctranslate2":
-        ctranslate2.convert(options.run, options.checkpoint, options.out, options.quantization)
+        ctranslate2.convert(*what, options.quantization, options.decoding, options.license)
+    elif options.to == "run":
+        run_to_send.convert(*what, options.license)
     else:
         announce("building the graph of the search")
-        saved_model.convert(options.run, options.checkpoint, options.out, options.decoding)
+        saved_model.convert(*what, options.decoding, options.license)
     n_bytes = sum(path.stat().st_size for path in options.out.rglob("*") if path.is_file())
-    readme = (options.out / "README.txt").read_text(encoding="utf-8")
+    readme = (options.out / card.README).read_text(encoding="utf-8")
     print(f"written     {options.out}, {data_size(n_bytes)}\n\n{readme}")
     if lines:
         _compare(lines, options)
@@ -91,20 +102,14 @@ def main(options: Options) -> None:
 
 def _compare(lines: list[str], options: Options) -> None:
     """Translate with the run's model and with the export, and print how many lines are equal."""
-    from hvd_nmt.formats import ctranslate2, saved_model
     from hvd_nmt.translation import engine
 
     settings = Settings(precision="float32", decoding=options.decoding)
     loaded = engine.load(options.run, [options.checkpoint], settings)
-    # The run splits a line that is too long, a SavedModel cuts it.
+    # The run splits a line that is too long, an export does not.
     limit, encode = loaded.backend.max_length, loaded.tokenizers.source.encode
     lines = [line for line in lines if len(encode([line])[0]) <= limit]
-    by_run = list(loaded.stream(lines))
-    if options.to == "saved-model":
-        by_export = saved_model.translated(lines, options.out)
-    else:
-        backend = ctranslate2.CTranslate2Translator(options.out, loaded.settings.decoding)
-        by_export = list(dataclasses.replace(loaded, backend=backend, models=[]).stream(lines))
+    by_run, by_export = list(loaded.stream(lines)), translated(lines, options.out)
     triples = list(zip(lines, by_run, by_export, strict=True))
     different = [triple for triple in triples if triple[1] != triple[2]]
     equal = len(lines) - len(different)
@@ -119,6 +124,18 @@ def _compare(lines: list[str], options: Options) -> None:
             f"--checkpoint {shlex.quote(options.checkpoint)} --backend ctranslate2 "
             f"--precision {options.quantization.removesuffix('_float32')}"
         )
+
+
+def translated(lines: list[str], out: Path) -> list[str]:
+    """The translations of some lines by an export alone, as somebody else would use it."""
+    alone = out / "translate.py"
+    package = ["-m", "hvd_nmt.translate", "--run", os.fspath(out)]
+    program = [os.fspath(alone)] if alone.exists() else package
+    text = "".join(f"{line}\n" for line in lines).encode()
+    done = subprocess.run([sys.executable, *program], input=text, capture_output=True)
+    if done.returncode:
+        raise DataError(f"{out} cannot translate: {done.stderr.decode().splitlines()[-1]}")
+    return done.stdout.decode().split("\n")[:-1]
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ Hardware and network: --ranks --training.device --training.precision --training.
     --training.exchange --training.sync-every
 """
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -82,7 +83,7 @@ def write_report(run_dir: Path, in_background: bool = False) -> None:
     except (Exception, KeyboardInterrupt) as error:
         print(
             f"The report could not be written ({type(error).__name__}: {error}); "
-            f"python -m hvd_nmt.report {run_dir} tries again.",
+            f"python -m hvd_nmt.report {shlex.quote(str(run_dir))} tries again.",
             file=sys.stderr,
         )
 

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,14 @@ import pytest
 
 import toy
 from hvd_nmt import export
+from hvd_nmt.checkpoints.find import find
+from hvd_nmt.checkpoints.names import SUFFIXES, file
 from hvd_nmt.data import corpus
+from hvd_nmt.formats.card import card as card_of
 from hvd_nmt.model.tokenizer import Tokenizer
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
+PATH = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
 
 
 @pytest.mark.both_tensorflows
@@ -28,11 +33,13 @@ def test_ctranslate2_is_written_explained_and_compared(tmp_path, capsys):
     assert f"written     {out}, " in said.out
     assert re.search(rf"verified    (\d+) of \1 lines are translated as {run} does", said.out)
     assert (out / "README.txt").read_text() in said.out
-    code = said.out.split("\n\n")[3]
+    code = said.out[said.out.index("import sys") :].partition("\n\n")[0]
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 1
+    line = (GOLDEN / "data" / "dev.en").read_text().splitlines()[0]
+    assert f"translate([{line!r}])" in code
+    assert done.stdout == f"{export.translated([line], out)}\n"
     assert export.main(words) == 2
     assert capsys.readouterr().err == (
         f"hvd_nmt.export: {out} already exists: choose another --out, or remove it first.\n"
@@ -47,7 +54,31 @@ def test_saved_model_is_written_and_compared_on_given_text(toy_run, tmp_path, ca
     assert export.main([*words, "--verify-on", str(text), "--beam-size", "1"]) == 0
     said = capsys.readouterr()
     assert f"verified    2 of 2 lines are translated as {toy_run} does" in said.out
-    assert "tf.saved_model.load(" in said.out
+    shown = subprocess.run(
+        ["bash", "-c", re.search(r'python -c "import.*?\n\n', said.out, re.DOTALL)[0]],
+        cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PATH": PATH},
+    )  # fmt: skip
+    assert "serving_default" in shown.stdout, shown.stderr
+
+
+def test_a_run_to_send_translates_without_moments(toy_run, tmp_path, capsys):
+    text, out = tmp_path / "text", tmp_path / "a b"
+    text.write_text("the old man\n\na dog sings\n")
+    words = ["--run", str(toy_run), "--to", "run", "--out", str(out), "--license", "cc-by-4.0"]
+    assert export.main([*words, "--verify-on", str(text)]) == 0
+    said = capsys.readouterr().out
+    assert f"verified    2 of 2 lines are translated as {toy_run} does" in said
+    assert "python -m hvd_nmt.translate --run 'a b' <" in said
+    n_bytes = [path.stat().st_size for run in (out, toy_run) for path in run.glob("*.data-*")]
+    assert n_bytes[0] < 0.4 * n_bytes[-1]
+    card = (out / "README.md").read_text()
+    for words in (
+        "license: cc-by-4.0", "# English to German", "step 40",
+        sha256(file(find(toy_run, "best"), SUFFIXES[0]).read_bytes()).hexdigest(),
+        r"nrefs:1\|case:mixed", "It reads letters of Latin", "| train, English |",
+    ):  # fmt: skip
+        assert words in card
+    assert "not named" in (card_of(toy_run, find(toy_run, "best")))
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ import pytest
 import hvd_nmt
 import toy
 from forks import Forks
-from hvd_nmt import translate
+from hvd_nmt import export, translate
 from hvd_nmt.data import corpus
 from hvd_nmt.formats import saved_model
 from hvd_nmt.model.decoding import Decoding
@@ -87,7 +87,7 @@ def test_a_tag_alone_is_a_blank_line(done, tmp_path: Path, capsys: pytest.Captur
         assert others == [""] * 4
         assert "empty translations" not in capsys.readouterr().err
     saved_model.convert(run, "best", tmp_path / "model", Decoding(length_penalty=5))
-    assert saved_model.translated(lines, tmp_path / "model") == [first, *others]
+    assert export.translated(lines, tmp_path / "model") == [first, *others]
     model = hvd_nmt.load(run)
     scores = model.score([(line, "der Mann") for line in lines])
     assert scores[1:] == pytest.approx([scores[4]] * 4)

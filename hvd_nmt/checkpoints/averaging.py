@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from hvd_nmt.checkpoints import contents, find, names, run_files
-from hvd_nmt.checkpoints.manifest import Checkpoint
+from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import run_state, weights_by_path
 from hvd_nmt.checkpoints.weights import load_model, other_size
@@ -36,7 +36,7 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
         for checkpoint in chosen:
             find.verify(checkpoint)
         last = max(chosen, key=lambda checkpoint: checkpoint.step)
-        model, step = load_model(run_dir, os.fspath(last.prefix))
+        model, _ = load_model(run_dir, os.fspath(last.prefix))
         for checkpoint in chosen:
             manifest = checkpoint.manifest
             same_pieces = manifest.vocabulary_hashes == last.manifest.vocabulary_hashes
@@ -47,15 +47,24 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
                 )
         assign(model, mean([checkpoint.prefix for checkpoint in chosen]))
         with replacing(output) as draft:
-            facts = last.manifest.facts()
-            saved = Saver(draft, run_state(model, step), facts, keep=1, keep_best=1).save(step)
+            name = save_weights(draft, run_dir, model, last.manifest)
             record = [checkpoint.record() for checkpoint in chosen]
             what = "the mean of the weights of these checkpoints"
             run_files.write_record(draft / "average.json", {"what": what, "checkpoints": record})
-            for name in (run_files.CONFIG, run_files.IMPORTED, *run_files.VOCABULARIES):
-                if (run_dir / name).exists():
-                    shutil.copyfile(run_dir / name, draft / name)
-    return output / saved.prefix.name
+    return output / name
+
+
+def save_weights(folder: Path, run_dir: Path, model: Transformer, manifest: Manifest) -> str:
+    """Make of a folder a run directory that translates: weights, no moments; the new prefix's name.
+
+    `manifest` is that of a checkpoint of the run, from which the model was made.
+    """
+    state = run_state(model, manifest.step)
+    saver = Saver(folder, state, manifest.facts(), keep=1, keep_best=1)
+    for name in (run_files.CONFIG, run_files.IMPORTED, *run_files.VOCABULARIES):
+        if (run_dir / name).exists():
+            shutil.copyfile(run_dir / name, folder / name)
+    return saver.save(manifest.step).prefix.name
 
 
 def mean(prefixes: Sequence[Path]) -> dict[str, np.ndarray]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def vocabulary_hashes(run_dir: Path) -> tuple[str, str]:
 
 def prepare_options(run_dir: Path) -> str:
     """The options of `prepare` that take the vocabularies of a run."""
-    source, target = vocabularies(run_dir)
+    source, target = (shlex.quote(str(path)) for path in vocabularies(run_dir))
     return f"--vocabulary {target}" + f" --source-vocabulary {source}" * (source != target)
 
 

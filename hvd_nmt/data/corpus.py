@@ -18,6 +18,7 @@ renames it. It can be copied anywhere; two hosts hold the same data iff `Manifes
 
 import hashlib
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -289,7 +290,7 @@ def read_manifest(directory: Path) -> Manifest:
         return Manifest(parts=parts, files=files, corpora=corpora, **raw)
     except FileNotFoundError:
         state = "is not a prepared data directory" if directory.is_dir() else "does not exist"
-        out = "NEW" if directory.is_dir() else directory
+        out = "NEW" if directory.is_dir() else shlex.quote(str(directory))
         raise DataError(
             f"{directory} {state}: make one with `python -m hvd_nmt.prepare --out {out} "
             "--train-source FILE --train-target FILE --dev-size 1000`, or with --dataset embedded, "

@@ -4,13 +4,14 @@ Which script a language has is CLDR's (babel); what a character is is Unicode's 
 knows all of this and more, is no wheel: its package wants a C++ library of the system.
 """
 
+import contextlib
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from importlib.util import find_spec
 
 import regex
-from babel.core import get_global, parse_locale
+from babel.core import Locale, get_global, parse_locale
 
 from hvd_nmt.common.errors import ConfigError
 
@@ -58,6 +59,20 @@ def base(language: str) -> str:
     name = regex.split("[-_]", language)[0].lower()
     alias: str = get_global("language_aliases").get(name, name)
     return alias.split("_")[0]
+
+
+def english_name(language: str) -> str:
+    """The name of a language in English, or its code: German of de_AT."""
+    return Locale("en").languages.get(base(language), language)
+
+
+def script_names(languages: Iterable[str]) -> str:
+    """The English names of the scripts of some languages, such as "Latin, Arabic"."""
+    codes: dict[str, None] = {}
+    for language in languages:
+        with contextlib.suppress(ConfigError):
+            codes |= dict.fromkeys(scripts(language))
+    return ", ".join(Locale("en").scripts.get(code, code) for code in codes)
 
 
 def scripts(language: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """A run's model as a directory for CTranslate2, several times as fast on CPUs, and its search.
 
 The directory works without this package: it holds CTranslate2's files, the run's SentencePiece
-models, and a README.txt that says how to use them.
+models, and a program that translates with them.
 """
 
 import hashlib
@@ -17,12 +17,12 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints.find import find
-from hvd_nmt.checkpoints.run_files import vocabularies, write_record
+from hvd_nmt.checkpoints.run_files import decoding_of, vocabularies, write_record
 from hvd_nmt.checkpoints.weights import load_model, manifest_of
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.config import BOS, EOS, UNK
-from hvd_nmt.formats import Quantization
+from hvd_nmt.formats import Quantization, card
 from hvd_nmt.model.batching import batches
 from hvd_nmt.model.decoding import EXTRA_TOKENS, Decoding
 from hvd_nmt.model.tokenizer import Tokenizers
@@ -38,17 +38,42 @@ _CONVERSION = 3
 _PATIENCE = 1.5
 # Rows x tokens that one worker translates at once: small enough for a CPU's cache.
 _BATCH_TOKENS = 1024
+_README = """\
+A translation model for CTranslate2 (github.com/OpenNMT/CTranslate2), made by hvd_nmt.export from
+checkpoint {checkpoint}, weights {quantization}.
+
+    pip install ctranslate2 sentencepiece
+
+{use}
+It reads and writes up to {max_length} subword tokens a line: give it one sentence in each.
+translate.py searches as hvd_nmt does; take from it what your program needs, with its options.
+"""
 
 
-def convert(run: Path, checkpoint: str, out: Path, quantization: Quantization = "float32") -> None:
+def convert(
+    run: Path, checkpoint: str, out: Path, quantization: Quantization = "float32",
+    decoding: Decoding = DEFAULT, licence: str = "",
+) -> None:  # fmt: skip
     """Write a checkpoint as a CTranslate2 model directory, complete or not at all.
 
-    ConfigError: CTranslate2 is not installed, or `out` is there already; RunError: the run or the
-    checkpoint cannot be used; DataError: `out` cannot be written.
+    Its program searches with the options of `decoding`. ConfigError: CTranslate2 is not installed
+    or cannot search so, or `out` is there already; RunError: the run or the checkpoint cannot be
+    used; DataError: `out` cannot be written.
     """
+    require_possible(decoding)
     with exclusive(out):
         require_free(out)
-        _write(run, find(run, checkpoint), out, quantization)
+        prefix = find(run, checkpoint)
+        with replacing(out) as draft:
+            max_length, start = write_model(draft, run, prefix, quantization)
+            program = _program(run, decoding_of(run, decoding), max_length, start)
+            (draft / card.PROGRAM).write_text(program, encoding="utf-8")
+            readme = _README.format(
+                checkpoint=prefix.name, quantization=quantization, max_length=max_length,
+                use=card.use(out, run),
+            )  # fmt: skip
+            (draft / card.README).write_text(readme, encoding="utf-8")
+            card.write(draft, run, prefix, licence)
 
 
 def cached(run: Path, checkpoint: str, quantization: Quantization = "float32") -> Path:
@@ -64,8 +89,26 @@ def cached(run: Path, checkpoint: str, quantization: Quantization = "float32") -
     if not path.exists():
         with exclusive(path):
             if not path.exists():  # another process may have made it while we waited
-                _write(run, prefix, path, quantization)
+                with replacing(path) as draft:
+                    write_model(draft, run, prefix, quantization)
     return path
+
+
+def write_model(
+    folder: Path, run: Path, prefix: Path, quantization: Quantization
+) -> tuple[int, list[str]]:
+    """Write CTranslate2's files and the vocabularies; longest line and first pieces of a target."""
+    require_package()
+    model, _ = load_model(run, os.fspath(prefix))
+    tokenizers = Tokenizers.of(*vocabularies(run))
+    pieces = tokenizers.target.pieces
+    specification(model, tokenizers.source.pieces, pieces, quantization).save(os.fspath(folder))
+    # Some imported models have bos after the zero vector that their decoder starts from.
+    start = [pieces[BOS]] * model.extra_positions
+    for path in set(vocabularies(run)):
+        shutil.copyfile(path, folder / path.name)
+    write_record(folder / FACTS, {"max_length": model.max_length, "target_prefix": start})
+    return model.max_length, start
 
 
 @final
@@ -264,46 +307,17 @@ def _names(pieces: Sequence[str], rows: int) -> list[str]:
     return [*pieces, *(f"<unused {number}>" for number in range(len(pieces), rows))]
 
 
-def _write(run: Path, prefix: Path, out: Path, quantization: Quantization) -> None:
-    require_package()
-    model, step = load_model(run, os.fspath(prefix))
-    tokenizers = Tokenizers.of(*vocabularies(run))
-    pieces = tokenizers.target.pieces
-    spec = specification(model, tokenizers.source.pieces, pieces, quantization)
-    # Some imported models have bos after the zero vector that their decoder starts from.
-    start = [pieces[BOS]] * model.extra_positions
-    begun, rest = "", ""
-    if start:
-        begun, rest = f", target_prefix=[{start}] * len(pieces)", f"[{len(start)}:]"
-    made_with = f"checkpoint {prefix.name} (step {step:,}), weights {quantization}"
-    source, target = (f'model_file="{out.name}/{path.name}"' for path in vocabularies(run))
-    readme = f"""\
-A translation model for CTranslate2 (github.com/OpenNMT/CTranslate2), made by hvd_nmt.export from
-{made_with}.
-
-    pip install ctranslate2 sentencepiece
-
-import ctranslate2, sentencepiece
-source = sentencepiece.SentencePieceProcessor({source})
-target = sentencepiece.SentencePieceProcessor({target})
-translator = ctranslate2.Translator("{out.name}")
-pieces = source.encode(["A man sees a dog."], out_type=str)
-results = translator.translate_batch(
-    pieces{begun}, beam_size=4, max_decoding_length={model.max_length}
-)
-print(target.decode([result.hypotheses[0]{rest} for result in results]))
-
-It reads and writes up to {model.max_length} subword tokens. Give it one sentence per entry, with
-control characters such as TAB replaced by spaces, and keep empty lines empty yourself.
-`python -m hvd_nmt.translate --backend ctranslate2` does so, and sets the length penalty of each
-batch so that CTranslate2 ranks as hvd_nmt does.
-"""
-    with replacing(out) as draft:
-        spec.save(os.fspath(draft))
-        for path in set(vocabularies(run)):
-            shutil.copyfile(path, draft / path.name)
-        write_record(draft / FACTS, {"max_length": model.max_length, "target_prefix": start})
-        (draft / "README.txt").write_text(readme, encoding="utf-8")
+def _program(run: Path, decoding: Decoding, max_length: int, start: list[str]) -> str:
+    """Python that translates as our own search does."""
+    slope = "" if decoding.normalization == "marian" else " * n / (5 + n)"
+    longest = decoding.max_length or f"n + {EXTRA_TOKENS}"
+    return card.program(
+        "ctranslate2.txt",
+        source=vocabularies(run)[0].name, target=vocabularies(run)[1].name, start=start,
+        penalty=f"{decoding.alpha:g}{slope}", beam_size=decoding.beam_size,
+        patience=1.0 if decoding.beam_size == 1 else _PATIENCE,
+        longest=f"min({longest}, {max_length})", least=int(decoding.beam_size > 1),
+    )  # fmt: skip
 
 
 def _pieces(path: Path, side: str) -> list[str]:

@@ -7,18 +7,20 @@ B sentences, S source positions, T target positions.
 """
 
 import os
+import shlex
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.run_files import decoding_of, vocabularies
 from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.config import BOS, EOS, PAD
 from hvd_nmt.data import sentencepiece_model
+from hvd_nmt.formats import card
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
@@ -29,7 +31,7 @@ _LINE_CHARACTERS = 1 << 16
 _CONTROLS = r"[\x00-\x1f\x7f-\x{9f}\x{2028}\x{2029}\x{feff}]"
 
 
-def convert(run: Path, checkpoint: str, out: Path, decoding: Decoding) -> None:
+def convert(run: Path, checkpoint: str, out: Path, decoding: Decoding, licence: str = "") -> None:
     """Write a checkpoint and options of the search as a SavedModel, complete or not at all.
 
     ConfigError: `out` is there already; RunError: the run or the checkpoint cannot be used;
@@ -37,20 +39,16 @@ def convert(run: Path, checkpoint: str, out: Path, decoding: Decoding) -> None:
     """
     with exclusive(out):
         require_free(out)
-        model, step = load_model(run, checkpoint)
+        prefix = find(run, checkpoint)
+        model, step = load_model(run, os.fspath(prefix))
         decoding = decoding_of(run, decoding)
         lines = LinesToLines(model, vocabularies(run), decoding)
         with replacing(out) as draft:
             tf.saved_model.save(lines, os.fspath(draft), {"serving_default": lines.translate})
-            text = _readme(out, step, decoding, model.max_length)
-            (draft / "README.txt").write_text(text, encoding="utf-8")
-
-
-def translated(lines: Sequence[str], path: Path) -> list[str]:
-    """The translations of some lines by a SavedModel."""
-    translate = tf.saved_model.load(os.fspath(path)).signatures["serving_default"]
-    found = translate(text=tf.constant(lines))["translations"]
-    return [text.decode("utf-8") for text in found.numpy()]
+            (draft / card.PROGRAM).write_text(card.program("saved_model.txt"), encoding="utf-8")
+            text = _readme(out, run, step, decoding, model.max_length)
+            (draft / card.README).write_text(text, encoding="utf-8")
+            card.write(draft, run, prefix, licence)
 
 
 class LinesToLines(tf.Module):
@@ -108,7 +106,7 @@ class LinesToLines(tf.Module):
         return tf.strings.regex_replace(self.sentencepiece.detokenize(words), _CONTROLS, " ")
 
 
-def _readme(out: Path, step: int, decoding: Decoding, max_length: int) -> str:
+def _readme(out: Path, run: Path, step: int, decoding: Decoding, max_length: int) -> str:
     release = ".".join(tf.__version__.split(".")[:2])
     search = textwrap.fill(f"The search's options are part of the model: {decoding}.", 100)
     divisor = "length" if decoding.normalization == "marian" else "((5 + length) / 6)"
@@ -117,14 +115,13 @@ A translation model as a TensorFlow SavedModel, made by hvd_nmt.export from step
 
     pip install 'tensorflow=={release}.*' 'tensorflow-text=={release}.*'
 
-import tensorflow as tf
-import tensorflow_text
-model = tf.saved_model.load("{out.name}")
-result = model.signatures["serving_default"](text=tf.constant(["A man sees a dog."]))
-print(result["translations"].numpy()[0].decode(), result["scores"].numpy()[0])
-
+{card.use(out, run)}
 Its signature makes of text, string [B], one sentence in each, the translations, string [B], and
-their scores, float32 [B].
+their scores, float32 [B]. TensorFlow's own command lists it, once SentencePiece is loaded:
+
+    python -c "import tensorflow_text; from tensorflow.python.tools.saved_model_cli import main; \
+main()" show --all --dir {shlex.quote(out.name)}
+
 A score is log-probability / {divisor}^{decoding.alpha:g}. Lines that are sent together are padded
 to the longest of them: send lines of similar length, some dozens at a time. A line with more than
 {max_length} subword tokens is cut to them, its end included, silently: split it before.

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -237,7 +238,7 @@ def _where_things_are(run_setup: RunSetup, step: int, seconds: float) -> str:
     tag = next((tag for tag in tags if sentencepiece_model.languages([tag])), "")
     to = "".join(f" --to {language}" for language in sentencepiece_model.languages([tag]))
     line = f"{tag} a line".strip()
-    best = find(run, "best")
+    best, quoted = find(run, "best"), shlex.quote(str(run))
     bleu = {line["step"]: line["sacrebleu"] for line in read_metrics(run) if "sacrebleu" in line}
     top = max(bleu, key=bleu.__getitem__, default=None)
     by_bleu = [f"            BLEU was best at step {top:,}; evaluation.best_by bleu keeps that one"]
@@ -249,8 +250,8 @@ def _where_things_are(run_setup: RunSetup, step: int, seconds: float) -> str:
             f"best        {best}",
             *(by_bleu if other else ()),
             *([f"report      {run / 'report.html'}"] if config.telemetry.report else []),
-            f"TensorBoard tensorboard --logdir {run / TENSORBOARD_DIR}",
-            f"translate   python -m hvd_nmt.translate --run {run}{to} < in.txt > out.txt",
+            f"TensorBoard tensorboard --logdir {shlex.quote(str(run / TENSORBOARD_DIR))}",
+            f"translate   python -m hvd_nmt.translate --run {quoted}{to} < in.txt > out.txt",
             f"in Python   hvd_nmt.load({str(run)!r}).translate([{line!r}])",
         ]
     )

@@ -50,6 +50,14 @@ def _warn(number: int, text: str, kind: str = "") -> None:
     warn_user(f"line {number}: {text}", stacklevel=3)
 
 
+def _require_text(lines: Iterable[Any]) -> list[str]:
+    """The lines, if each is text: a table's empty cell, as None or NaN, is not."""
+    for number, line in enumerate(lines := list(lines), start=1):
+        if not isinstance(line, str):
+            raise TypeError(f"line {number} is {line!r:.40}, which is no text.")
+    return lines
+
+
 class Remarks:
     """What a reader should know of lines: of each kind the first few, and at the end how many."""
 
@@ -110,6 +118,7 @@ class Engine:
         """
         if isinstance(lines, str):
             raise TypeError("lines is one string: give a list of lines.")
+        lines = _require_text(lines)
         remarks = Remarks("", lambda text: warn_user(text, stacklevel=2))
         translations = list(self.stream(lines, remarks))
         remarks.end()
@@ -125,9 +134,10 @@ class Engine:
             raise ConfigError("Scores of given pairs need the backend tensorflow.")
         both, limit = list(pairs), self.backend.max_length
         remarks = Remarks("", lambda text: warn_user(text, stacklevel=2))
-        lines = self._tagged([source for source, _ in both], 1, remarks)
+        lines = self._tagged(_require_text(source for source, _ in both), 1, remarks)
+        remarks.end()
         sources = self._encoded(lines)
-        targets = self.tokenizers.target.encode([target for _, target in both])
+        targets = self.tokenizers.target.encode(_require_text(target for _, target in both))
         for name, side in (("source", sources), ("target", targets)):
             for number, ids in enumerate(side, start=1):
                 if len(ids) > limit:

@@ -1,0 +1,166 @@
+"""The model card of an export: what the model is, what it was made of, what it cannot do.
+
+Source: Mitchell et al. 2019, "Model Cards for Model Reporting"; the head is Hugging Face's.
+"""
+
+import shlex
+import sys
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from hvd_nmt.checkpoints import contents
+from hvd_nmt.checkpoints.manifest import Checkpoint
+from hvd_nmt.checkpoints.run_files import data_of_run, load_config
+from hvd_nmt.common.errors import DataError
+from hvd_nmt.common.version import __version__
+from hvd_nmt.data import bleu, corpus, language
+from hvd_nmt.records import metrics, scores
+from hvd_nmt.reporting import answer
+from hvd_nmt.telemetry.events import read_metrics
+
+FILE, README, PROGRAM = "README.md", "README.txt", "translate.py"
+"""files of an export: the card, how the model is used, and a program that does so"""
+
+
+def write(folder: Path, run: Path, prefix: Path, licence: str = "") -> None:
+    """Put the card of a checkpoint of a run into the folder of its export."""
+    (folder / FILE).write_text(card(run, prefix, licence), encoding="utf-8")
+
+
+def card(run: Path, prefix: Path, licence: str = "") -> str:
+    """The card of a checkpoint, Markdown; what the run does not tell here is left open."""
+    manifest, checkpoint = data(run), Checkpoint.at(prefix)
+    sides = _languages(manifest)
+    codes = dict.fromkeys(language.base(code) for side in sides for code in side)
+    head = ["language:", *(f"- {code}" for code in codes)] if codes else []
+    names = " to ".join(", ".join(map(language.english_name, side)) for side in sides)
+    facts = _facts(run, checkpoint, licence or "not named")
+    head += [f"license: {licence or 'unknown'}", "tags:", "- translation"]
+    return (
+        answer.blocks(
+            "\n".join(["---", *head, "---"]),
+            f"# {answer.plain(names or 'A language pair')}: a translation model",
+            answer.table(answer.Table("", ("", ""), [*facts])),
+            "## Training data",
+            _data(manifest, checkpoint),
+            "## Scores",
+            _scores(run, checkpoint),
+            "## Limits",
+            answer.listed(tuple(_limits(run, manifest, sides))),
+        )
+        + "\n"
+    )
+
+
+def data(run: Path) -> corpus.Manifest | None:
+    """What the run was trained on, if it is on this machine."""
+    try:
+        return data_of_run(run, load_config(run))[1]
+    except DataError:
+        return None
+
+
+def sample(run: Path) -> str:
+    """The first sentence of the run's dev part, with the tags of its corpus; "..." without it."""
+    try:
+        directory, manifest = data_of_run(run, load_config(run))
+        line = next(filter(str.strip, corpus.load(directory).text("dev")[0]), "...")
+    except DataError:
+        return "..."
+    return " ".join([*(manifest.corpora[0].tags if manifest.corpora else ()), line])
+
+
+def use(out: Path, run: Path) -> str:
+    """How an export translates a file and, in Python, a list."""
+    return f"""\
+Translate a file:
+
+    python {shlex.quote(f"{out.name}/{PROGRAM}")} < in.txt > out.txt
+
+or some lines, in Python:
+
+import sys
+sys.path.insert(0, {out.name!r})
+from translate import translate
+print(translate([{sample(run)!r}]))
+"""
+
+
+def program(name: str, **options: object) -> str:
+    """The program of an export, of `programs/`, with these values."""
+    folder = resources.files(__package__).joinpath("programs")
+    return Template(folder.joinpath(name).read_text(encoding="utf-8")).substitute(options)
+
+
+def _languages(manifest: corpus.Manifest | None) -> list[list[str]]:
+    """Codes of the source's and of the target's languages; [] where they are not known."""
+    if manifest is None:
+        return []
+    mixed = [(each.source_language, each.target_language) for each in manifest.corpora]
+    pairs = mixed or [(manifest.source_language, manifest.target_language)]
+    return [list(dict.fromkeys(side)) for side in zip(*pairs, strict=True)]
+
+
+def _facts(run: Path, checkpoint: Checkpoint, licence: str) -> Iterator[tuple[str, str]]:
+    config = load_config(run)
+    model, manifest = config.model, checkpoint.manifest
+    depth = f"{model.encoder_layers}+{model.decoder_layers} layers"
+    size = f"{contents.read(checkpoint.prefix).parameters:,} parameters"
+    yield "model", f"Transformer, {depth}, {model.width} wide, {model.heads} heads, {size}"
+    rows = [manifest.vocabulary_size, manifest.source_vocabulary_size]
+    sizes = " (target) and ".join(f"{n:,}" for n in rows if n) + " (source)" * (rows[1] > 0)
+    yield "vocabulary", f"SentencePiece, {sizes} embedding rows"
+    loss = "" if manifest.val_loss is None else f", validation loss {manifest.val_loss:.4f}"
+    yield "checkpoint", f"{checkpoint.prefix.name}, step {checkpoint.step:,}{loss}"
+    yield "SHA-256 of its weights", checkpoint.record()["sha256"]
+    yield "licence", licence
+    command = shlex.join(["python", "-m", "hvd_nmt.export", *sys.argv[1:]])
+    yield "exported by", f"hvd_nmt {__version__}: {command}"
+
+
+def _data(manifest: corpus.Manifest | None, checkpoint: Checkpoint) -> str:
+    if manifest is None:
+        return f"Not on the machine of the export; their hash is {checkpoint.manifest.data_hash}."
+    names = [each.name for each in manifest.corpora] or [manifest.request.get("corpus", "files")]
+    rows = [
+        (f"{part}, {language.english_name(code)}", of.pairs, side.text_bytes, side.input.sha256)
+        for part, of in manifest.parts.items()
+        for code, side in (
+            (manifest.source_language, of.source), (manifest.target_language, of.target)
+        )
+    ]  # fmt: skip
+    table = answer.Table("", ("part", "pairs", "bytes of text", "SHA-256 of what was read"), rows)
+    return answer.blocks(answer.sentence(f"Of {', '.join(names)}."), answer.table(table))
+
+
+def _scores(run: Path, checkpoint: Checkpoint) -> str:
+    """Of the dev part in training, and what `evaluate` has measured of this checkpoint."""
+    rows: list[tuple[object, ...]] = []
+    for line in metrics.of_kind(read_metrics(run, []), "eval"):
+        if line["step"] == checkpoint.step and "sacrebleu" in line:
+            evaluation = load_config(run).evaluation
+            tokenizer = metrics.tokenizers({}, read_metrics(run, [])).get("", bleu.USUAL)
+            signature = bleu.metric(tokenizer, references=[[""]]).get_signature().format()
+            how = f"{evaluation.sentences or 'all'}, beam {evaluation.beam_size}"
+            rows = [("dev, in training", how, line["sacrebleu"], line.get("chrf", ""), signature)]
+    for line in scores.of(run, checkpoint.record()["sha256"]):
+        how = f"{line['sentences']}, beam {line['beam_size']}"
+        rows.append((line["text"], how, line["BLEU"], line["CHRF"], line["signature"]))
+    if not rows:
+        return "None yet: run `python -m hvd_nmt.evaluate` on the run, and export again."
+    head = ("text", "sentences", "BLEU", "chrF2", "sacreBLEU's signature of BLEU")
+    return answer.table(answer.Table("", head, rows))
+
+
+def _limits(run: Path, manifest: corpus.Manifest | None, sides: list[list[str]]) -> Iterator[str]:
+    length = manifest.max_length if manifest else load_config(run).model.max_length
+    yield (
+        f"It was trained on lines of up to {length} subword tokens, mostly single sentences: give "
+        "it one sentence at a time."
+    )
+    yield "It knows the subjects and the style of its training data, and may fail on others."
+    if sides and (known := language.script_names(sides[0])):
+        yield f"It reads letters of {known}; others it knows by chance, if at all."
+    yield "Names, numbers and negations can come out wrong: have a person read what matters."

@@ -1,0 +1,37 @@
+"""A run's model to send: a run directory with weights, configuration and vocabulary alone.
+
+The moments of the optimizer, two thirds of a checkpoint and of use for training only, stay behind.
+"""
+
+import os
+import shlex
+from pathlib import Path
+
+from hvd_nmt.checkpoints.averaging import save_weights
+from hvd_nmt.checkpoints.find import find
+from hvd_nmt.checkpoints.weights import load_model, manifest_of
+from hvd_nmt.common.files import exclusive, replacing, require_free
+from hvd_nmt.formats import card
+
+_README = """\
+A run directory of hvd_nmt with the weights of {checkpoint}, and what it takes to use them.
+
+    python -m hvd_nmt.translate --run {out} < in.txt > out.txt
+
+It translates, evaluates and exports as the run does. A new run can begin with its weights
+(--init-from). The run itself resumes only where its own checkpoints are.
+"""
+
+
+def convert(run: Path, checkpoint: str, out: Path, licence: str = "") -> None:
+    """Write a checkpoint as a run directory, complete or not at all; errors as `ctranslate2`'s."""
+    with exclusive(out):
+        require_free(out)
+        prefix = find(run, checkpoint)
+        model, _ = load_model(run, os.fspath(prefix))
+        with replacing(out) as draft:
+            save_weights(draft, run, model, manifest_of(run, prefix))
+            card.write(draft, run, prefix, licence)
+            (draft / card.README).write_text(
+                _README.format(checkpoint=prefix.name, out=shlex.quote(out.name)), encoding="utf-8"
+            )
