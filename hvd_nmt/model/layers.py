@@ -79,8 +79,15 @@ def linear(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor | None = None) -> tf
     multiply = _narrowing_matmul if width_in > width_out else tf.matmul
     y = multiply(tf.reshape(x, [-1, width_in]), tf.cast(kernel, x.dtype))
     if bias is not None:
-        y = tf.nn.bias_add(y, tf.cast(bias, x.dtype))
+        add = _add_bias if x.dtype == tf.bfloat16 else tf.nn.bias_add
+        y = add(y, tf.cast(bias, x.dtype))
     return tf.reshape(y, tf.concat([tf.shape(x)[:-1], [width_out]], 0))
+
+
+@tf.custom_gradient
+def _add_bias(y_NxO: tf.Tensor, bias_O: tf.Tensor) -> Any:
+    """The sum; the gradient of a bias by a tree, not row after row: 256 + 1 is 256 in bfloat16."""
+    return tf.nn.bias_add(y_NxO, bias_O), lambda dy_NxO: (dy_NxO, tf.reduce_sum(dy_NxO, 0))
 
 
 @tf.custom_gradient

@@ -207,6 +207,28 @@ def test_the_loss_adds_the_bias_of_the_softmax_and_every_weight_has_a_gradient(i
         assert np.abs(one).max() > 0
 
 
+@pytest.mark.parametrize("kind", ["sinusoidal", "marian"])
+@pytest.mark.parametrize(
+    ("dtype", "most"), [("float32", 1e-5), ("bfloat16", 0.1), ("float16", 0.01)]
+)
+def test_gradients_over_many_rows_are_those_of_float64(kind, dtype, most):
+    """8,192 target tokens: a sum in 16 bits, term by term, would stand still."""
+    source, target = (ids([64] * 128, seed) for seed in (5, 6))
+
+    def gradients(dtype):
+        model = tiny(kind, dtype)
+        with tf.GradientTape() as tape:
+            states_NxD = tf.reshape(model.decode(target, model.encode(source)), [-1, 16])
+            loss = cross_entropy(
+                states_NxD, model.embedding, target.reshape(-1), 0.1, model.logits_bias
+            ).smoothed
+        found = tape.gradient(loss, model.trainable_variables)
+        return [tf.convert_to_tensor(gradient).numpy() for gradient in found]
+
+    for ours, wanted in zip(gradients(dtype), gradients("float64"), strict=True):
+        assert np.linalg.norm(ours - wanted) < most * np.linalg.norm(wanted)
+
+
 def test_each_place_has_its_rate_of_dropout():
     config = ModelConfig(
         1, 1, 16, 2, 32, dropout=0.1, attention_dropout=0.2, feed_forward_dropout=0.3
