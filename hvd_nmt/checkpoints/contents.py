@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -143,7 +144,7 @@ def prefixes(run_dir: Path) -> list[Path]:
 
 def read(prefix: Path) -> Anatomy:
     """Take a checkpoint apart; raises RunError if there is none, or its index is damaged."""
-    data = sorted(prefix.parent.glob(f"{prefix.name}.data-*"))
+    data = sorted(prefix.parent.glob(f"{escape(prefix.name)}.data-*"))
     if not data:
         raise RunError(f"{prefix}.data-* is missing: copy it back, it has all values.")
     try:
@@ -160,7 +161,7 @@ def read(prefix: Path) -> Anatomy:
         files=tuple(
             File(path.name, path.stat().st_size, purpose)
             for pattern, purpose in _PURPOSES.items()
-            for path in sorted(prefix.parent.glob(pattern.format(prefix.name)))
+            for path in sorted(prefix.parent.glob(pattern.format(escape(prefix.name))))
             if path.is_file()
         ),
         variables=variables,
@@ -177,7 +178,7 @@ def variable_table(prefix: Path) -> list[tuple[str, list[int], str, int]]:
     sizes = {name: math.prod(shapes[name]) * dtypes[name].size for name in shapes}
     sizes |= dict.fromkeys(texts, 0)
     if len(texts) == 1:  # the object graph: all that is left
-        data = prefix.parent.glob(f"{prefix.name}.data-*")
+        data = prefix.parent.glob(f"{escape(prefix.name)}.data-*")
         sizes[texts[0]] = sum(path.stat().st_size for path in data) - sum(sizes.values())
     return [(name, shapes[name], dtypes[name].name, sizes[name]) for name in sorted(shapes)]
 
@@ -188,7 +189,7 @@ def reader(prefix: Path) -> Any:
     import tensorflow as tf
 
     try:
-        return tf.train.load_checkpoint(str(prefix))
+        return tf.train.load_checkpoint(names.literal(prefix))
     except (tf.errors.OpError, ValueError) as error:
         reason = str(getattr(error, "message", error)).splitlines()[0]
         raise RunError(f"{prefix}.index is damaged, or not of TensorFlow ({reason}).") from None

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,7 +84,7 @@ def verify(checkpoint: Checkpoint) -> None:
     """Read every tensor and compare every file with the manifest.
 
     Raises DamagedError if a file is missing or changed, or it has another checkpoint's name;
-    RunError if one cannot be read this time.
+    RunError if one cannot be read this time, or not by TensorFlow, though no byte has changed.
     """
     if names.step_of(checkpoint.prefix) not in (None, checkpoint.step):
         raise DamagedError(f"{checkpoint.prefix} is of step {checkpoint.step}, not of its name.")
@@ -97,18 +96,24 @@ def verify(checkpoint: Checkpoint) -> None:
             raise kind_of(error)(f"Cannot read {path} ({error.strerror}).") from error
         if damaged:
             raise DamagedError(f"{path} has changed since it was written: it is damaged.")
-    read_fully(checkpoint.prefix)
+    try:
+        read_fully(checkpoint.prefix)
+    except DamagedError as error:
+        if isinstance(error.__cause__, tf.errors.DataLossError):
+            raise  # by TensorFlow's own CRCs it was damaged before it was hashed
+        raise RunError(f"{error} But each of its bytes is as it was written.") from error
 
 
 def read_fully(prefix: Path) -> None:
     """Read every tensor with its CRC; DamagedError: not as written; RunError: unreadable now."""
     try:
-        dtypes = tf.train.load_checkpoint(os.fspath(prefix)).get_variable_to_dtype_map()
+        path = names.literal(prefix)
+        dtypes = tf.train.load_checkpoint(path).get_variable_to_dtype_map()
         with tf.device("CPU:0"):
             for name, dtype in dtypes.items():
                 # Python goes on meanwhile, which it does not while a reader's `get_tensor` reads.
                 tf.raw_ops.RestoreV2(
-                    prefix=os.fspath(prefix), tensor_names=[name], shape_and_slices=[""],
+                    prefix=path, tensor_names=[name], shape_and_slices=[""],
                     dtypes=[dtype],
                 )  # fmt: skip
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:

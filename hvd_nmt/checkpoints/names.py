@@ -7,6 +7,7 @@ model/encoder/0/attention/qkv/.ATTRIBUTES/VARIABLE_VALUE     key of a weight: WE
 """
 
 import fnmatch
+import functools
 import os
 import re
 from collections.abc import Sequence
@@ -43,6 +44,7 @@ _STACKS = {
     "embedding": ("embedding", "source_embedding"),
 }  # fmt: skip
 _RUN_PREFIX = re.compile(rf"(?:model\.ckpt|(?:{'|'.join(DECIMALS)})=[\d.]+-step)-(\d+)")
+_PATTERN = re.compile(r"[*?\[\\]")
 _ANY_SUFFIX = re.compile(r"\.(data-\d+-of-\d+|index|meta|json)$")
 
 
@@ -64,6 +66,20 @@ def file(prefix: Path, suffix: str) -> Path:
 def manifest_file(prefix: Path) -> Path:
     """The manifest of a checkpoint; written last, so where it is, the checkpoint is complete."""
     return file(prefix, ".json")
+
+
+def literal(prefix: Path) -> str:
+    """A prefix for TensorFlow's readers, which take *, ?, [ and \\ in a path for a pattern."""
+    if not _PATTERN.search(os.fspath(prefix.parent)):
+        return os.fspath(prefix)
+    folder = prefix.parent.stat()
+    return f"{_by_descriptor(prefix.parent, folder.st_dev, folder.st_ino)}/{prefix.name}"
+
+
+@functools.cache
+def _by_descriptor(folder: Path, _device: int, _inode: int) -> str:
+    """Another path of a folder; its descriptor stays open, for readers open files late."""
+    return f"/proc/self/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"
 
 
 def private(prefix: Path) -> Path:

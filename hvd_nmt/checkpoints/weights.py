@@ -66,14 +66,15 @@ def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> None:
 
     Raises RunError if the checkpoint is of another model, or cannot be read.
     """
-    prefix = os.fspath(checkpoint.prefix)
+    prefix = checkpoint.prefix
     try:
-        saved = set(tf.train.load_checkpoint(prefix).get_variable_to_dtype_map())
+        path = names.literal(prefix)
+        saved = set(tf.train.load_checkpoint(path).get_variable_to_dtype_map())
         in_one = (saved ^ {key for key, _ in keyed_variables(state)}) - {names.OBJECT_GRAPH}
         scale = f"{names.OPTIMIZER}/{names.LOSS_SCALE}/"
         if others := [key for key in in_one if not key.startswith(scale)]:
             raise ValueError(f"only one of the two has {min(others)}")
-        state.read(prefix).expect_partial()
+        state.read(path).expect_partial()
     except (ValueError, tf.errors.OpError) as error:
         if said := system_error(error):
             raise RunError(f"Cannot read the checkpoint {prefix} ({said}).") from error
@@ -171,7 +172,8 @@ def other_size(manifest: Manifest, model: Transformer, *, with_rows: bool = True
 
 def _read(model: Transformer, prefix: Path) -> None:
     """Fill a model from a checkpoint: with the average in it, if there is one."""
-    keys = tf.train.load_checkpoint(os.fspath(prefix)).get_variable_to_shape_map()
+    path = names.literal(prefix)
+    keys = tf.train.load_checkpoint(path).get_variable_to_shape_map()
     averaged = any(key.startswith(f"{names.AVERAGE}/") for key in keys)
     state = tf.train.Checkpoint(**{names.AVERAGE if averaged else names.WEIGHTS: model})
-    state.read(os.fspath(prefix)).assert_existing_objects_matched().expect_partial()
+    state.read(path).assert_existing_objects_matched().expect_partial()

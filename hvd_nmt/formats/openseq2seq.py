@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints.find import read_fully
-from hvd_nmt.checkpoints.names import without_suffix
+from hvd_nmt.checkpoints.names import literal, without_suffix
 from hvd_nmt.checkpoints.state import adam_state, weights_by_path
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import ModelConfig
@@ -70,7 +70,7 @@ def read(checkpoint: Path, vocabulary: Path, heads: int) -> ForeignModel:
 
 def _tensors(prefix: Path) -> tuple[list[dict[str, np.ndarray]], int]:
     """The weights, Adam's first and second moments, each by name in the forward pass; the step."""
-    reader = tf.train.load_checkpoint(os.fspath(prefix))
+    reader = tf.train.load_checkpoint(literal(prefix))
     kinds: dict[str | None, dict[str, np.ndarray]] = {None: {}, "/Adam": {}, "/Adam_1": {}}
     # In mixed precision the copy in float32 comes after the one in float16, and counts.
     names = sorted(reader.get_variable_to_shape_map(), key=lambda name: _MASTER_COPY in name)

@@ -8,11 +8,12 @@ import shutil
 
 import pytest
 
-from hvd_nmt.checkpoints import manifest
+from hvd_nmt.checkpoints import contents, manifest, weights
 from hvd_nmt.checkpoints.find import find, held_some
-from hvd_nmt.checkpoints.manifest import Checkpoint
+from hvd_nmt.checkpoints.manifest import Checkpoint, DamagedError
 from hvd_nmt.checkpoints.names import file, manifest_file
 from hvd_nmt.checkpoints.saver import Saver, remove
+from hvd_nmt.checkpoints.state import keyed_variables
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import fingerprint
 from marked_run import FACTS, SUFFIXES, mark, marked, names, newest
@@ -179,3 +180,26 @@ def assert_put_aside(run_dir, *names_aside):
     assert not list(run_dir.glob("model.ckpt-30*"))
     assert set(names_aside) <= left
     assert newest(run_dir)[1] == []  # once, not at each start
+
+
+def test_a_run_directory_of_brackets(saved, state, tmp_path):
+    run = shutil.copytree(saved, tmp_path / "demo [v2]*" / "lr=[0.5]\\?")
+    assert newest(run)[0].prefix == run / "model.ckpt-30"
+    assert contents.read(run / "model.ckpt-30").parameters > 0
+    mark(state, 7)
+    Saver(run, state, FACTS, keep=3, keep_best=1).save(40)
+    checkpoint, said = newest(run)
+    assert (checkpoint.step, said, (run / "damaged").exists()) == (40, [], False)
+    mark(state, 0)
+    weights.restore(state, checkpoint)
+    assert {float(v.numpy().max()) for _, v in keyed_variables(state)} == {7.0}
+
+
+def test_what_is_as_it_was_written_is_never_put_aside(run_dir, monkeypatch):
+    def unreadable(prefix):
+        raise DamagedError(f"{prefix} is strange.")
+
+    monkeypatch.setattr("hvd_nmt.checkpoints.find.read_fully", unreadable)
+    with pytest.raises(RunError, match=r"is strange\. But each of its bytes is as it was"):
+        newest(run_dir)
+    assert not (run_dir / "damaged").exists()
