@@ -165,7 +165,7 @@ def compare(
     systems: Sequence[Text], references: Sequence[Text], tokenizer: str = bleu.USUAL
 ) -> Comparison:
     """Scores systems and compares each with the first; see `require_equal_lengths`."""
-    lines = [reference.lines for reference in references]
+    lines = _without_blank([reference.lines for reference in references])
     signatures, found = PairedTest(
         list(systems),
         {
@@ -194,6 +194,21 @@ def compare(
         seed=None if seed == "none" else int(seed),
         tokenizer=tokenizer,
     )
+
+
+def _without_blank(references: list[Sequence[str]]) -> list[list[str | None]]:
+    """References in which a blank line is none, unless a sentence has nothing else.
+
+    sacreBLEU would take it for a translation of length 0, to which a short one is nearest.
+    """
+    by_sentence = [
+        [line for line in lines if line.strip()] or list(lines[:1])
+        for lines in zip(*references, strict=True)
+    ]
+    return [
+        [lines[i] if i < len(lines) else None for lines in by_sentence]
+        for i in range(len(references))
+    ]
 
 
 def rows(comparison: Comparison) -> list[str]:

@@ -12,6 +12,7 @@ from hvd_nmt.config import EOS
 from hvd_nmt.model.loss import smoothing_entropy
 from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.training import evaluation, horovod
+from hvd_nmt.training.evaluation import _score
 
 HERE = Path(__file__).parent
 LABEL_SMOOTHING = 0.1
@@ -88,7 +89,7 @@ def test_bleu_and_chrf_are_sacrebleu_s_own(evaluator, alone, tmp_path, monkeypat
 
     assert 5 < bleu.score < 95
     assert scores.values["sacrebleu"] == bleu.score
-    assert len(scored) == 2 + 1  # pseudo-BLEU, BLEU with its interval; and the one above
+    assert len(scored) == 1 + 1  # pseudo-BLEU, and the one above
     assert 0.1 < scores.margins["sacrebleu_margin"] < 30
     assert scores.values["chrf"] == chrf.score
     assert scores.values["ter"] == sacrebleu.corpus_ter(hypotheses, [evaluator.references]).score
@@ -156,3 +157,10 @@ def until_eos(ids):
     """Its pieces as words."""
     words = [str(int(i)) for i in ids]
     return " ".join(words[: words.index(str(EOS))] if str(EOS) in words else words)
+
+
+def test_an_interval_of_chrf_where_some_resamples_match_nothing():
+    hypotheses, references = ["A A A", "b c", "q"], ["A A A", "xyz", "xyz"]
+    score, margin = _score(sacrebleu.CHRF(), hypotheses, references, resamples=1000)
+    assert score == sacrebleu.corpus_chrf(hypotheses, [references]).score
+    assert 20 < margin <= 50

@@ -126,3 +126,16 @@ def test_files_are_read_and_missing_empty_and_unequal_ones_named(tmp_path):
     short = Text("short.de", reference().lines[:-1])
     with pytest.raises(DataError, match=r"reference has 60 lines, but short\.de has 59: line i"):
         scoring.require_equal_lengths([reference(), system("a", 0.3), short])
+
+
+def test_a_blank_line_of_one_reference_is_no_reference():
+    first, second = ["a dog sees the old man", "the bird sings a song"], ["a man sees the dog", " "]
+    hypotheses = [Text("ours", ["a dog sees a man", "a bird sings the song"])]
+    scores = [
+        scoring.compare(hypotheses, [Text(str(i), lines) for i, lines in enumerate(references)])
+        for references in ([first, second], [second, first], [first, [second[0], first[1]]])
+    ]
+    found = {(c.scores["BLEU"][0].score, c.scores["chrF2"][0].score, *c.ter) for c in scores}
+    assert len(found) == 1
+    lines = ["", "x y"]  # an empty translation of an empty sentence is right
+    assert scoring.compare([Text("", lines)], [Text("", lines)]).ter == [0.0]
