@@ -38,7 +38,7 @@ from hvd_nmt.training import (
 from hvd_nmt.training.evaluation import Evaluator
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.run_directory import HostDirectories, Log
-from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
+from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate, is_owed
 from hvd_nmt.training.setup import Plan, RunSetup
 from hvd_nmt.training.step import TrainingModel
 from hvd_nmt.training.step_log import StepLog
@@ -86,7 +86,8 @@ def _set_up_and_fit(
     with horovod.raise_on_all_ranks():
         model, state, adam = setup.build(run_setup)
     _restore(state, run_setup, directories)
-    if (step := int(model.step)) < config.training.max_steps:
+    owed = is_owed(run_setup, step := int(model.step))
+    if owed or step < config.training.max_steps:
         done = stop.ended_before(config, step)
     else:
         done = f"{config.run_dir} has done all {step:,} steps: raise --training.max-steps for more."
@@ -105,7 +106,7 @@ def _set_up_and_fit(
     started_s = time.monotonic()
     stopped = True
     try:
-        _fit(model, state, plan, directories.writers, tracker)
+        _fit(model, state, plan, directories.writers, tracker, owed)
         stopped = False
     finally:
         if rank.is_first and config.telemetry.report and not horovod.heartbeat.is_read:
@@ -146,6 +147,7 @@ def _fit(
     plan: Plan,
     writers: tuple[int, ...],
     tracker: Tracker,
+    owed: bool,
 ) -> None:
     run_setup, start = plan.setup, plan.start_step
     config, rank = run_setup.config, run_setup.rank
@@ -173,8 +175,9 @@ def _fit(
     ]
     steps = config.training.max_steps - start
     try:
-        data = setup.dataset(run_setup, start, steps, rounded=model.compiles)
-        model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=every_step)
+        if not (owed and last.make_up(start)):
+            data = setup.dataset(run_setup, start, steps, rounded=model.compiles)
+            model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=every_step)
         horovod.heartbeat.enter(heartbeat.END)
         end = horovod.gather(last.early_end.record(int(model.step)))[0]
         if store is not None:

@@ -3,12 +3,14 @@
 import time
 from typing import Any
 
+from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.errors import Preempted
 from hvd_nmt.common.progress import say
 from hvd_nmt.common.units import duration
 from hvd_nmt.config.exchange import is_due
-from hvd_nmt.telemetry.events import EventStore
+from hvd_nmt.records import metrics
+from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.training import evaluation, heartbeat, horovod
 from hvd_nmt.training.callbacks import StepCallback
 from hvd_nmt.training.evaluation import Evaluator
@@ -16,12 +18,26 @@ from hvd_nmt.training.setup import RunSetup
 from hvd_nmt.training.stop import EarlyEnd, StopRequest
 
 
+def is_owed(run_setup: RunSetup, step: int) -> bool:
+    """Whether an earlier start was killed between the save of a step and the end of its evaluation.
+
+    A collective: the records of rank 0 count.
+    """
+    config, sync_every = run_setup.config, run_setup.exchange.sync_every
+    with horovod.raise_on_all_ranks():
+        lines = read_metrics(config.run_dir)
+    is_last = step == config.training.max_steps
+    due = is_last or is_due(step, config.evaluation.every_steps, sync_every)
+    done = any(line["step"] == step for line in metrics.of_kind(lines, "eval"))
+    return bool(horovod.gather(bool(step and lines and due and not done))[0])
+
+
 class SaveAndEvaluate(StepCallback):
     """Saves and evaluates every so many steps and after the last one; stops when a rank was asked.
 
-    On SIGTERM or SIGINT to any rank, all ranks finish the same step, save, and leave; an evaluation
-    that is due then is lost. A step that is evaluated is saved first, so the best models are
-    checkpoints with a second name, and an evaluation that fails costs no step.
+    On SIGTERM or SIGINT to any rank, all ranks finish the same step, save, and leave; the next
+    start makes up for an evaluation that is due then. A step that is evaluated is saved first, so
+    the best models are checkpoints with a second name, and an evaluation that fails costs no step.
 
     `saver` and `store` are None on a rank that writes nothing; `copies` is the number of
     directories that get each checkpoint, `trained_s` what earlier starts have trained. Rank 0
@@ -84,6 +100,17 @@ class SaveAndEvaluate(StepCallback):
                 "command to continue."
             )
         self.model.stop_training = ends
+
+    def make_up(self, step: int) -> bool:
+        """Save and evaluate where an earlier start was killed before it had; whether the run ends.
+
+        For all ranks, before the first step of this start.
+        """
+        prefix = self._config.run_dir / f"{names.NEWEST}{step}"
+        with horovod.heartbeat.section(heartbeat.CHECKPOINT), horovod.raise_on_all_ranks():
+            if self._saver is not None and not names.manifest_file(prefix).exists():
+                self._saver.save(step)
+        return self._evaluate(step)[1] or step == self._config.training.max_steps
 
     def _save(self, step: int) -> None:
         """Save on all ranks that write, and record how long they waited."""

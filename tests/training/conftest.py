@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 UNTIL = """
 import os, signal, sys
 from hvd_nmt import train
+from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.training import step_log
 
 def after_step(self, step, logs, real=step_log.StepLog.after_step):
@@ -21,7 +22,15 @@ def after_step(self, step, logs, real=step_log.StepLog.after_step):
         os.kill(os.getpid(), int(os.environ["SIGNAL"]))
     real(self, step, logs)
 
-step_log.StepLog.after_step = after_step
+def note(self, step, *values, real=Saver.note):
+    if step == int(os.environ["LAST_STEP"]):
+        os.kill(os.getpid(), int(os.environ["SIGNAL"]))
+    real(self, step, *values)
+
+if os.environ["IN_EVALUATION"]:
+    Saver.note = note
+else:
+    step_log.StepLog.after_step = after_step
 sys.exit(train.main())
 """
 
@@ -44,12 +53,18 @@ def run_on_ranks(toy_commands):
 
 @pytest.fixture(scope="session")
 def train_until(toy_commands):
-    """As `toy_commands.train`, but after a step, before it is logged, each rank gets a signal."""
+    """As `toy_commands.train`, but after a step, before it is logged, each rank gets a signal.
 
-    def train(step, *options, cwd, ranks=1, eager=False, number=signal.SIGKILL):
+    Or, with `in_evaluation`, once the step is saved and evaluated, before its scores are written.
+    """
+
+    def train(
+        step, *options, cwd, ranks=1, eager=False, number=signal.SIGKILL, in_evaluation=False
+    ):
         launcher = toy.horovodrun(ranks) if ranks > 1 else []
         environment = toy.environment(cwd) | {"LAST_STEP": str(step), "SIGNAL": str(int(number))}
         environment |= {EAGER: "1"} if eager else {}
+        environment["IN_EVALUATION"] = "1" * in_evaluation
         command = [*launcher, *toy_commands.command(UNTIL), *options]
         return toy.Run(command, cwd, environment).finished()
 

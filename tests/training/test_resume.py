@@ -15,7 +15,8 @@ import tensorflow as tf
 
 import toy
 from forks import Forks
-from hvd_nmt.checkpoints.find import newest_first
+from hvd_nmt.checkpoints.find import best_first, newest_first
+from hvd_nmt.records.read import read_run
 
 EXACT = ("train_loss", "train_nll", "learning_rate", "Loss_Optimization/global_gradient_norm")
 SAVE_OFTEN = ("--checkpoints.every-steps", "3", "--checkpoints.keep", "2")
@@ -113,6 +114,28 @@ def test_one_rank_is_killed_and_resumes_bit_by_bit(one_rank: dict, toy_run: Path
         del line["time_s"], line["eval_seconds"]
     assert resumed == whole
     assert_nothing_is_left_of_the_kill(one_rank["run_dir"])
+
+
+def test_an_evaluation_that_a_kill_cut_off_is_made_up(
+    train_until, toy_commands: Forks, toy_data: Path, toy_run: Path, tmp_path: Path
+) -> None:
+    options = toy.run_options(toy_data, "run")
+    for step in (20, 40):
+        killed = train_until(step, *options, cwd=tmp_path, in_evaluation=True)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert newest_first(tmp_path / "run")[0].step == step
+    done = toy_commands.train(*options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Trained to step 40" in done.stdout
+    again, whole = (
+        [(line["step"], line["eval_loss"], line["sacrebleu"]) for line in toy.metrics(run, "eval")]
+        for run in (tmp_path / "run", toy_run)
+    )
+    assert again == whole
+    best = [[c.prefix.name for c in best_first(run)] for run in (tmp_path / "run", toy_run)]
+    assert best[0] == best[1]
+    assert read_run(tmp_path / "run").finished
+    assert "has done all 40 steps" in toy_commands.train(*options, cwd=tmp_path).stdout
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_sigterm_saves(

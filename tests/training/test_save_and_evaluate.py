@@ -105,7 +105,7 @@ def test_a_signal_in_the_evaluation_stops_at_that_step(base, tmp_path):
     assert ending.done == ["save 10", "evaluate", "note 10"]
 
 
-def test_an_evaluation_that_a_signal_cuts_off_is_lost(base, tmp_path):
+def test_an_evaluation_that_a_signal_cuts_off_is_left_to_the_next_start(base, tmp_path):
     """The step itself did not know: the signal came while it computed."""
     with Ending(base, tmp_path) as ending:
         ask()
