@@ -88,7 +88,7 @@ def _model_class() -> Any:
 _MESSAGES = {
     "SentencePiece": {1: ("piece", "STRING"), 2: ("score", "FLOAT"), 3: ("type", "INT32")},
     "TrainerSpec": {
-        4: ("vocab_size", "INT32"),
+        4: ("vocab_size", "INT32"), 24: ("treat_whitespace_as_suffix", "BOOL"),
         40: ("unk_id", "INT32"), 41: ("bos_id", "INT32"),
         42: ("eos_id", "INT32"), 43: ("pad_id", "INT32"),
         45: ("unk_piece", "STRING"), 46: ("bos_piece", "STRING"),

@@ -18,7 +18,7 @@ import psutil
 
 from hvd_nmt.common.version import code_hash, horovod_built_with
 
-PACKAGES = ("tensorflow", "tensorflow-text", "tf-keras", "horovod")
+PACKAGES = ("tensorflow", "tensorflow-text", "tf-keras", "horovod", "sentencepiece")
 """which with different versions a run refuses to start"""
 
 

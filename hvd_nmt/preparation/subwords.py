@@ -161,6 +161,11 @@ def require_fit(path: Path, tags: Iterable[str]) -> None:
             f"train it with --pad_id={PAD} --eos_id={EOS} --bos_id={BOS} --unk_id={UNK}, or let "
             "prepare train one."
         )
+    if sentencepiece_model.parsed(content).trainer_spec.treat_whitespace_as_suffix:
+        raise DataError(
+            f"{path} has spaces at the end of its pieces, and each line would end with one: train "
+            "it without --treat_whitespace_as_suffix, or let prepare train one."
+        )
     for tag in tags:
         if model.encode(tag, out_type=str) != [SPACE + tag]:
             raise DataError(

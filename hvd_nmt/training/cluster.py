@@ -79,6 +79,7 @@ def facts(config: Config, data: corpus.DataDirectory, precision: str) -> dict[st
         "Python version": platform.python_version(),
         "TensorFlow version": tf.__version__,
         "Horovod version": metadata.version("horovod"),
+        "SentencePiece version": metadata.version("sentencepiece"),
         "precision": precision,
     }
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import sentencepiece
 
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.preparation import subwords
@@ -68,3 +69,13 @@ def test_what_cannot_be_learned_is_a_sentence_to_the_user():
 def test_what_sentencepiece_would_misread_is_refused(changes, said):
     with pytest.raises(ConfigError, match=said):
         subwords.Learning(**changes)
+
+
+def test_a_vocabulary_with_its_spaces_behind_words_is_refused(tmp_path):
+    prefix = tmp_path / "suffix"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES), model_prefix=prefix, vocab_size=120, pad_id=0, eos_id=1,
+        bos_id=2, unk_id=3, treat_whitespace_as_suffix=True, minloglevel=2,
+    )  # fmt: skip
+    with pytest.raises(DataError, match="train it without --treat_whitespace_as_suffix"):
+        subwords.require_fit(prefix.with_suffix(".model"), [])
