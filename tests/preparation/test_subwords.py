@@ -74,7 +74,7 @@ def test_what_sentencepiece_would_misread_is_refused(changes, said):
 def test_a_vocabulary_with_its_spaces_behind_words_is_refused(tmp_path):
     prefix = tmp_path / "suffix"
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES), model_prefix=prefix, vocab_size=120, pad_id=0, eos_id=1,
+        sentence_iterator=iter(LINES), model_prefix=prefix, vocab_size=80, pad_id=0, eos_id=1,
         bos_id=2, unk_id=3, treat_whitespace_as_suffix=True, minloglevel=2,
     )  # fmt: skip
     with pytest.raises(DataError, match="train it without --treat_whitespace_as_suffix"):
