@@ -25,7 +25,9 @@ _IN_A_FILE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def progress(total: int | None, unit: str, what: str | None = None, done: int = 0) -> "tqdm":
+def progress(
+    total: int | None, unit: str, what: str | None = None, done: int = 0, shows: bool = True
+) -> "tqdm":
     """A bar on a terminal, which goes when the work ends; elsewhere a line a minute.
 
     `total` is None where nobody knows it. The unit "B" is shown as kB, MB and so on.
@@ -40,6 +42,7 @@ def progress(total: int | None, unit: str, what: str | None = None, done: int = 
         unit_scale=scaled,
         initial=done,
         leave=False,
+        disable=not shows,
         **({} if sys.stderr.isatty() else _IN_A_FILE),
     )
 

@@ -96,12 +96,15 @@ class Evaluator:
             input_signature=[ids, ids],
         )
 
-    def __call__(self) -> Scores | None:
-        """Every rank takes its share, at the same step; None on ranks that need no scores."""
+    def __call__(self, said: str = "") -> Scores | None:
+        """Every rank takes its share, at the same step; None on ranks that need no scores.
+
+        `said` is what a reader sees before the share of this rank that is done; "": nothing.
+        """
         started_s = time.perf_counter()
         with devices.explain_memory(self._rank, "lower --evaluation.beam-size."):
             losses, pseudo_bleu = self._losses()
-            hypotheses = self._translations()
+            hypotheses = self._translations(said)
         if not self._scores:
             return None
         loss, nll, tokens = np.sum(list(losses.values()), axis=0)
@@ -167,15 +170,17 @@ class Evaluator:
         score = pseudo_bleu.corpus_score([*gathered.values()], [references])
         return dict(zip(sums, totals, strict=True)), score.score / 100
 
-    def _translations(self) -> list[str]:
+    def _translations(self, said: str) -> list[str]:
         """That of each dev sentence that is to be translated."""
         rank, dev = self._rank, self._data.dev
         share = range(rank.index, len(self._translated), rank.size)
         sources = [dev.source[self._translated[place]] for place in share]
         ids = {}
-        for position, hypotheses in self._translator.translate(sources, TOKENS_PER_BATCH):
-            horovod.heartbeat.sign()
-            ids[share[position]] = hypotheses[0].ids
+        with progress.progress(len(sources), "sentences", said, shows=bool(said)) as bar:
+            for position, hypotheses in self._translator.translate(sources, TOKENS_PER_BATCH):
+                horovod.heartbeat.sign()
+                ids[share[position]] = hypotheses[0].ids
+                bar.update()
         texts = zip(ids, self._tokenizer.decode(ids.values()), strict=True)
         gathered = _merged(horovod.gather(list(texts)))
         return [gathered[place] for place in range(len(self._translated))]

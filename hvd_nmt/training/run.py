@@ -168,7 +168,7 @@ def _fit(
     every_step = [
         telemetry,
         callbacks.LearningRate(Schedule.of(config)),
-        StepLog(plan, store, prints=rank.is_first),
+        StepLog(plan, store, lambda: last.evaluation_s, prints=rank.is_first),
         callbacks.NotFiniteGuard(run_setup),
         callbacks.ReplicaCheck(rank),
         last,

@@ -59,6 +59,8 @@ class SaveAndEvaluate(StepCallback):
         self._sync_every = run_setup.exchange.sync_every  # for which saves and evaluations wait
         self._saver, self._store, self._copies = saver, store, copies
         self._is_first = run_setup.rank.is_first
+        self.evaluation_s = 0.0
+        """what the newest evaluation took"""
         self.early_end = EarlyEnd(self._config, trained_s)
         self.stop_request = StopRequest(announces=self._is_first)
 
@@ -135,8 +137,9 @@ class SaveAndEvaluate(StepCallback):
         """
         if self._is_first:
             say(f"evaluation  step {step:,} ...", moves=True, in_files=False)
+        began_s, said = time.monotonic(), f"evaluation  step {step:,}" if self._is_first else ""
         with horovod.heartbeat.section(heartbeat.EVALUATION):
-            scores = self._evaluator()
+            scores = self._evaluator(said)
         enough = False
         with horovod.raise_on_all_ranks(), horovod.heartbeat.section(heartbeat.CHECKPOINT):
             if scores is not None and self._saver is not None and self._store is not None:
@@ -147,4 +150,5 @@ class SaveAndEvaluate(StepCallback):
                 )
             if self._is_first:
                 enough = self.early_end.is_enough()
+        self.evaluation_s = time.monotonic() - began_s
         return self.stop_request.agreed(enough)

@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 from hvd_nmt.common.progress import say
@@ -18,10 +19,20 @@ MEASURED_STEPS, _SETTLING_STEPS = 20, 5
 
 
 class StepLog(StepCallback):
-    """Writes and prints means over the last steps; no `store` on a rank that writes none."""
+    """Writes and prints means over the last steps; no `store` on a rank that writes none.
 
-    def __init__(self, plan: Plan, store: EventStore | None, prints: bool = True) -> None:
+    `evaluation_s` gives the seconds that an evaluation takes, for the time that is left.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        store: EventStore | None,
+        evaluation_s: Callable[[], float],
+        prints: bool = True,
+    ) -> None:
         super().__init__()
+        self._evaluation_s, self._every = evaluation_s, plan.setup.config.evaluation.every_steps
         self._plan, self._store, self._prints = plan, store, prints
         self._training = plan.setup.config.training
         self._schedule = Schedule.of(plan.setup.config)
@@ -109,9 +120,11 @@ class StepLog(StepCallback):
             # Without the step in which the graph is built.
             usual_s = statistics.median(logs["step_time"].total_s for logs in self._logs)
             last, waits = self._training.max_steps, 1 - times.compute_s / times.total_s
+            evaluations = -(-last // self._every) - step // self._every
+            left_s = (last - step) * usual_s + evaluations * self._evaluation_s()
             say(
                 f"step {step:,}/{last:,}".ljust(len(f"step {last:,}/{last:,}"))
                 + f"  loss {values['train_loss']:.4f}  {values['tokens_per_s']:7,.0f} tokens/s  "
-                f"{duration((last - step) * usual_s):>11} left  {state}  waiting {percent(waits)}",
+                f"{duration(left_s):>11} left  {state}  waiting {percent(waits)}",
                 moves=True,
             )
