@@ -5,16 +5,18 @@ import os
 import queue
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, final
 
 import psutil
 from horovod.runner.common.util.hosts import HostInfo, get_host_assignments
 from horovod.runner.gloo_run import create_slot_env_vars
-from horovod.runner.http.http_server import RendezvousServer
+from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
 from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ClusterError, Preempted
@@ -98,22 +100,41 @@ class Outcome:
     """see `telemetry.jsonl.reached`"""
 
 
+class _Requests(RendezvousHandler):
+    """Those of ranks; others are refused, for Horovod would print what a stranger sends."""
+
+    def parse_request(self) -> bool:
+        """Whether a request is to be answered."""
+        if not super().parse_request():
+            return False
+        if self.path.count("/") == 2 and self.path.isprintable():
+            return True
+        self.send_error(HTTPStatus.BAD_REQUEST)
+        return False
+
+
 @final
 class Rendezvous:
-    """Horovod's server, at which ranks find each other."""
+    """Horovod's server, at which ranks find each other: on the card that they use, no other."""
 
     def __init__(self) -> None:
-        self._server = RendezvousServer()
-        self._port = self._server.start()
+        self._address = ""
+
+    def _listen(self, address: str) -> None:
+        self._address = address
+        self._server = RendezvousHTTPServer((address, 0), _Requests, 0)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def variables(self, hosts: Sequence[Host], nic: str) -> dict[str, list[dict[str, str]]]:
         """Host -> the variables of each of its ranks, for a start."""
         infos = [HostInfo(host.name, host.slots) for host in hosts]
         slots = get_host_assignments(infos, sum(host.slots for host in hosts))
+        if (address := _address(nic)) != self._address:
+            self._listen(address)
         self._server.init(slots)
         common = {
-            "HOROVOD_GLOO_RENDEZVOUS_ADDR": _address(nic),
-            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self._port),
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR": address,
+            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self._server.server_port),
             "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo",
             "HOROVOD_GLOO_IFACE": nic, "NCCL_SOCKET_IFNAME": nic,
         }  # fmt: skip

@@ -78,12 +78,17 @@ class Answers(tuple[Answer, ...]):
 
 def plain(text: str) -> str:
     """Markdown of a part of a line in which neither Markdown nor HTML sees anything of theirs."""
-    return re.sub(r"([\\`*_\[\]|])", r"\\\1", escape(text, quote=False))
+    return re.sub(r"([\\`*_\[\]|])", r"\\\1", escape(_printable(text), quote=False))
+
+
+def _printable(text: str) -> str:
+    """Text without the characters that steer a terminal."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", "\ufffd", text)
 
 
 def sentence(text: str) -> str:
     """Markdown of a sentence: what is between two backticks is code, all else is plain text."""
-    parts = re.split(r"(`[^`]+`)", " ".join(text.split()))
+    parts = re.split(r"(`[^`]+`)", _printable(" ".join(text.split())))
     return "".join(part if n % 2 else plain(part) for n, part in enumerate(parts))
 
 

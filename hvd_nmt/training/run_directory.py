@@ -74,7 +74,11 @@ def writing(run_dir: Path, host: str) -> Iterator[None]:
 
 def _hold(run_dir: Path, rank: Rank) -> TextIO:
     """Lock the run directory while this process keeps the file; RunError if a run is in it."""
-    lock = (run_dir / LOCK).open("a+", encoding="utf-8")
+    # For its owner alone: whoever can open a file can hold its lock.
+    number = os.open(run_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    lock = os.fdopen(number, "a+", encoding="utf-8")
+    with contextlib.suppress(OSError):
+        os.fchmod(number, 0o600)  # it was made before 0.2
     if not try_lock(lock):
         lock.seek(0)
         holder = lock.read().strip() or "unknown"

@@ -1,8 +1,10 @@
 """What is decided of a host that has fallen silent while ranks of others wait."""
 
+import socket
 import time
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from hvd_nmt.diagnosis.hosts import Host
@@ -10,7 +12,7 @@ from hvd_nmt.diagnosis.link import Links
 from hvd_nmt.launching import start
 from hvd_nmt.launching.preflight import Job
 from hvd_nmt.launching.rank_output import Output
-from hvd_nmt.launching.start import Events, Start, StopSignals
+from hvd_nmt.launching.start import Events, Rendezvous, Start, StopSignals
 from hvd_nmt.training import heartbeat
 
 HOSTS = (Host("a", 1), Host("b", 1))
@@ -41,3 +43,19 @@ def test_its_rank_is_not_blamed_for_what_it_did_last(silent, monkeypatch):
 
 def test_while_it_answers_its_rank_is(silent):
     assert silent._judge().sentence.startswith("rank 1 on b hangs in the section 'step'")
+
+
+def test_ranks_of_one_machine_meet_on_its_loopback_and_strangers_print_nothing(capfd, caplog):
+    ((of_rank,),) = Rendezvous().variables([Host("a", 1)], "lo").values()
+    port = int(of_rank["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+    assert of_rank["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "127.0.0.1"
+    listening = [c.laddr.ip for c in psutil.Process().net_connections() if c.laddr.port == port]
+    assert listening == ["127.0.0.1"]
+    answers = []
+    for path in ("/global/key", "/a\x1b[2Jrank-1-was-killed", "/a/b\x1b[2J"):
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+            answers.append(client.recv(100).split()[1])
+    assert answers == [b"404", b"400", b"400"]
+    assert tuple(capfd.readouterr()) == ("", "")
+    assert caplog.text == ""

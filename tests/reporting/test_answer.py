@@ -19,6 +19,8 @@ from hvd_nmt.reporting import answer
         ("--help -1.5", "--help -1.5", "--help -1.5"),
         ("[a](b) ![c](d)", r"\[a\](b) !\[c\](d)", "[a](b) ![c](d)"),
         ("<div>", "&lt;div&gt;", "&lt;div&gt;"),
+        ("a\x1b[31mred", "a\ufffd\\[31mred", "a\ufffd[31mred"),
+        ("`\x9b2J`", "`\ufffd2J`", "<code>\ufffd2J</code>"),
     ],
 )
 def test_a_sentence_keeps_its_words_and_its_code(text, markdown, html):
