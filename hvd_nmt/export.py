@@ -1,12 +1,13 @@
-"""Write a trained model for others: a SavedModel, for CTranslate2, or a run directory to send.
+"""Write a trained model for others: in TensorFlow, CTranslate2, LibreTranslate or this package.
 
     python -m hvd_nmt.export --run runs/x --to saved-model --out x-saved-model
     python -m hvd_nmt.export --run runs/x --to ctranslate2 --out x-ct2
     python -m hvd_nmt.export --run runs/x --to ctranslate2 --quantization int8 --out x-int8
     python -m hvd_nmt.export --run runs/x --to saved-model --out x-greedy --beam-size 1
+    python -m hvd_nmt.export --run runs/x --to argos --out x-argos --verify-on dev.en
     python -m hvd_nmt.export --run runs/x --to run --out x-small
 
-Model: --run --checkpoint --to --out --quantization --verify-on --license
+Model: --run --checkpoint --to --out --quantization --languages --verify-on --license
 Search: --beam-size --length-penalty --normalization --max-length
 
 saved-model: one TensorFlow graph, text in, text and scores out, for TensorFlow Serving or any
@@ -15,6 +16,9 @@ process with tensorflow and tensorflow_text. The search's options are fixed now.
 ctranslate2: for the engine CTranslate2 (pip install ctranslate2), several times as fast on CPUs. It
 takes and gives pieces of spm.model. int8 makes a quarter of the size, float16 and bfloat16 half;
 some translations change. --verify-on counts them.
+
+argos: packages that Argos Translate and LibreTranslate install, one for each direction of a model
+with tags. They hold a CTranslate2 model, and are searched as Argos Translate does.
 
 run: weights, configuration and vocabulary for this package, a third of the size of the checkpoint.
 
@@ -30,7 +34,8 @@ import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Literal
 
 from tyro.conf import OmitArgPrefixes
 
@@ -43,6 +48,10 @@ from hvd_nmt.data.text import read_lines
 from hvd_nmt.formats import Quantization
 from hvd_nmt.translation.settings import Search, Settings
 
+if TYPE_CHECKING:
+    from hvd_nmt.formats.argos import Direction
+    from hvd_nmt.translation.engine import Engine
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -50,14 +59,16 @@ class Options:
 
     run: Path
     """run directory; it has checkpoints, config.yaml and spm.model"""
-    to: Literal["saved-model", "ctranslate2", "run"]
-    """TensorFlow with text in and out, CTranslate2, or a run directory without moments"""
+    to: Literal["saved-model", "ctranslate2", "argos", "run"]
+    """TensorFlow with text in and out; CTranslate2; LibreTranslate; or a run without moments"""
     out: Path
     """directory to make, which must not be there yet"""
     checkpoint: str = "best"
     """best (by evaluation.best_by), latest, or a prefix"""
     quantization: Quantization = "float32"
-    """for ctranslate2: int8, float16 or bfloat16; how it stores the weights"""
+    """for ctranslate2 and argos: int8, float16 or bfloat16; how it stores the weights"""
+    languages: str = ""
+    """for argos: source and target, such as en-de (default: those of the run's data)"""
     verify_on: Path | None = None
     """text whose first 100 lines both models translate, to compare; plain or .gz"""
     license: str = ""
@@ -65,8 +76,10 @@ class Options:
     decoding: OmitArgPrefixes[Search] = dataclasses.field(default_factory=Search)
 
     def __post_init__(self) -> None:
-        if self.to != "ctranslate2" and self.quantization != "float32":
-            raise ConfigError(f"--quantization {self.quantization} needs --to ctranslate2.")
+        if self.to in ("saved-model", "run") and self.quantization != "float32":
+            raise ConfigError(f"--quantization {self.quantization} is not for --to {self.to}.")
+        if self.to != "argos" and self.languages:
+            raise ConfigError(f"--languages {self.languages} needs --to argos.")
 
 
 @command_line.command("hvd_nmt.export", Options, __doc__)
@@ -82,12 +95,16 @@ def main(options: Options) -> None:
 
     run_files.import_tensorflow_for(options.run)
     from hvd_nmt.checkpoints.find import find
-    from hvd_nmt.formats import card, ctranslate2, run_to_send, saved_model
+    from hvd_nmt.formats import argos, card, ctranslate2, run_to_send, saved_model
 
     print(f"reading     {find(options.run, options.checkpoint)}")
-    what = options.run, options.checkpoint, options.out
+    what, directions = (options.run, options.checkpoint, options.out), []
     if options.to == "ctranslate2":
         ctranslate2.convert(*what, options.quantization, options.decoding, options.license)
+    elif options.to == "argos":
+        directions = argos.convert(
+            *what, options.quantization, options.languages, options.license
+        )
     elif options.to == "run":
         run_to_send.convert(*what, options.license)
     else:
@@ -97,23 +114,40 @@ def main(options: Options) -> None:
     readme = (options.out / card.README).read_text(encoding="utf-8")
     print(f"written     {options.out}, {data_size(n_bytes)}\n\n{readme}")
     if lines:
-        _compare(lines, options)
+        _compare(lines, options, directions)
 
 
-def _compare(lines: list[str], options: Options) -> None:
+def _compare(lines: list[str], options: Options, directions: "list[Direction]") -> None:
     """Translate with the run's model and with the export, and print how many lines are equal."""
+    from hvd_nmt.formats import argos
+    from hvd_nmt.formats.ctranslate2 import CTranslate2Translator
     from hvd_nmt.translation import engine
 
     settings = Settings(precision="float32", decoding=options.decoding)
     loaded = engine.load(options.run, [options.checkpoint], settings)
-    # The run splits a line that is too long, an export does not.
-    limit, encode = loaded.backend.max_length, loaded.tokenizers.source.encode
+    # The run splits a line that is too long, an export does not. A tag needs room, too.
+    limit, encode = loaded.backend.max_length - bool(directions), loaded.tokenizers.source.encode
     lines = [line for line in lines if len(encode([line])[0]) <= limit]
-    by_run, by_export = list(loaded.stream(lines)), translated(lines, options.out)
-    triples = list(zip(lines, by_run, by_export, strict=True))
+    if not directions:
+        _report(options, lines, loaded, translated(lines, options.out))
+    exported = dataclasses.replace(loaded, models=[], tags={}, tag="")  # packages add it
+    for direction in directions:
+        by_run = dataclasses.replace(loaded, tag=direction.tag)
+        for search, given in (("our search", None), ("Argos Translate's", argos.SEARCH)):
+            with TemporaryDirectory() as folder:
+                path = direction.unpacked(options.out, Path(folder))
+                backend = CTranslate2Translator(path, loaded.settings.decoding, given)
+                found = list(dataclasses.replace(exported, backend=backend).stream(lines))
+            _report(options, lines, by_run, found, f"{direction.name}, {search}: ")
+
+
+def _report(
+    options: Options, lines: list[str], run: "Engine", by_export: list[str], how: str = ""
+) -> None:
+    triples = list(zip(lines, run.stream(lines), by_export, strict=True))
     different = [triple for triple in triples if triple[1] != triple[2]]
     equal = len(lines) - len(different)
-    print(f"verified    {equal} of {len(lines)} lines are translated as {options.run} does")
+    print(f"verified    {how}{equal} of {len(lines)} lines are translated as {options.run} does")
     for line, wanted, found in different[:3]:
         print(f"  {line}\n    run     {wanted}\n    export  {found}")
     if different and options.to == "ctranslate2":

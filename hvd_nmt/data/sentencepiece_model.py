@@ -1,8 +1,6 @@
 """SentencePiece's model file, read and changed without SentencePiece, where TensorFlow may be.
 
-The messages that come with SentencePiece want a newer protobuf than TensorFlow allows, and load its
-C++ library, which has crashed beside TensorFlow's. So this describes the part of ModelProto that is
-used here; the rest of a file is kept as it is.
+`common.protobuf_messages` says why it is so. The rest of a file is kept as it is.
 
 Source: sentencepiece, src/sentencepiece_model.proto.
 """
@@ -13,12 +11,9 @@ from functools import cache
 from itertools import dropwhile
 from typing import Any
 
-from google.protobuf import (  # type: ignore[import-untyped]
-    descriptor_pb2,
-    descriptor_pool,
-    message_factory,
-)
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from hvd_nmt.common.protobuf_messages import message_class
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """types of pieces"""
@@ -56,6 +51,11 @@ def without_tags(line: str, known: Container[str]) -> str:
     return " ".join(dropwhile(known.__contains__, line.split(" ")))
 
 
+def tag_of(language: str, known: Container[str]) -> str:
+    """The known tag that asks for a language, as Google or as OPUS-MT writes it; "" for none."""
+    return next((tag for tag in (f"<2{language}>", f">>{language}<<") if tag in known), "")
+
+
 def languages(known: Iterable[str]) -> list[str]:
     """The languages that some tags ask for."""
     found = (re.fullmatch("<2(.+)>|>>(.+)<<", tag) for tag in known)
@@ -64,29 +64,13 @@ def languages(known: Iterable[str]) -> list[str]:
 
 @cache
 def _model_class() -> Any:
-    kinds = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(
-        name="sentencepiece_model.proto", package="sentencepiece", syntax="proto2"
-    )
-    for message, fields in _MESSAGES.items():
-        described = file.message_type.add(name=message)
-        for number, (name, kind) in fields.items():
-            field = described.field.add(name=name, number=number, label=kinds.LABEL_OPTIONAL)
-            if kind in _MESSAGES:
-                field.type, field.type_name = kinds.TYPE_MESSAGE, f".sentencepiece.{kind}"
-            else:
-                field.type = kinds.Type.Value(f"TYPE_{kind}")
-            if name == "pieces":
-                field.label = kinds.LABEL_REPEATED
-            if name == "type":
-                field.default_value = str(NORMAL)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("sentencepiece.ModelProto"))
+    return message_class(_MESSAGES, "ModelProto")
 
 
 _MESSAGES = {
-    "SentencePiece": {1: ("piece", "STRING"), 2: ("score", "FLOAT"), 3: ("type", "INT32")},
+    "SentencePiece": {
+        1: ("piece", "STRING"), 2: ("score", "FLOAT"), 3: ("type", f"INT32={NORMAL}"),
+    },
     "TrainerSpec": {
         4: ("vocab_size", "INT32"), 24: ("treat_whitespace_as_suffix", "BOOL"),
         40: ("unk_id", "INT32"), 41: ("bos_id", "INT32"),
@@ -96,7 +80,7 @@ _MESSAGES = {
     },
     "NormalizerSpec": {1: ("name", "STRING"), 2: ("precompiled_charsmap", "BYTES")},
     "ModelProto": {
-        1: ("pieces", "SentencePiece"), 2: ("trainer_spec", "TrainerSpec"),
+        1: ("pieces", "SentencePiece*"), 2: ("trainer_spec", "TrainerSpec"),
         3: ("normalizer_spec", "NormalizerSpec"),
     },
 }  # fmt: skip

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, final
@@ -17,7 +17,12 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints.find import find
-from hvd_nmt.checkpoints.run_files import decoding_of, vocabularies, write_record
+from hvd_nmt.checkpoints.run_files import (
+    decoding_of,
+    load_config,
+    vocabularies,
+    write_record,
+)
 from hvd_nmt.checkpoints.weights import load_model, manifest_of
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import exclusive, replacing, require_free
@@ -32,12 +37,14 @@ from hvd_nmt.model.translator import DEFAULT, Translation
 FACTS = "hvd_nmt.json"
 """what CTranslate2's own files do not say"""
 # Raised when a conversion writes something else: what `cached` made before is then made anew.
-_CONVERSION = 3
+_CONVERSION = 4
 # A search ends when beam size x patience hypotheses have finished. Ours ends when the best cannot
 # be beaten, which takes a few more.
 _PATIENCE = 1.5
 # Rows x tokens that one worker translates at once: small enough for a CPU's cache.
 _BATCH_TOKENS = 1024
+# Other programs send lines of any length. By default CTranslate2 cuts them to 1,024 pieces.
+_LEAST_ROWS = 1024
 _README = """\
 A translation model for CTranslate2 (github.com/OpenNMT/CTranslate2), made by hvd_nmt.export from
 checkpoint {checkpoint}, weights {quantization}.
@@ -45,9 +52,12 @@ checkpoint {checkpoint}, weights {quantization}.
     pip install ctranslate2 sentencepiece
 
 {use}
-It reads and writes up to {max_length} subword tokens a line: give it one sentence in each.
+It was trained on up to {max_length} subword tokens a line: give it one sentence in each{limit}.
 translate.py searches as hvd_nmt does; take from it what your program needs, with its options.
 """
+
+
+_LIMIT = "; more tokens than these are an error"
 
 
 def convert(
@@ -66,11 +76,12 @@ def convert(
         prefix = find(run, checkpoint)
         with replacing(out) as draft:
             max_length, start = write_model(draft, run, prefix, quantization)
+            is_learned = load_config(run).model.positions == "learned"
             program = _program(run, decoding_of(run, decoding), max_length, start)
             (draft / card.PROGRAM).write_text(program, encoding="utf-8")
             readme = _README.format(
                 checkpoint=prefix.name, quantization=quantization, max_length=max_length,
-                use=card.use(out, run),
+                use=card.use(out, run), limit=_LIMIT * is_learned,
             )  # fmt: skip
             (draft / card.README).write_text(readme, encoding="utf-8")
             card.write(draft, run, prefix, licence)
@@ -119,9 +130,12 @@ class CTranslate2Translator:
     whose slope at the length of its longest source is that of the run's own `Decoding.penalty`.
     """
 
-    def __init__(self, path: Path, decoding: Decoding = DEFAULT) -> None:
+    def __init__(
+        self, path: Path, decoding: Decoding = DEFAULT, given: Mapping[str, Any] | None = None
+    ) -> None:
+        """`given`: options of CTranslate2's search that are used instead of those that suit it."""
         require_possible(decoding)
-        self._decoding = decoding
+        self._decoding, self._given = decoding, {**(given or {})}
         package = require_package()
         try:
             facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
@@ -153,7 +167,15 @@ class CTranslate2Translator:
             begun.append((batch, penalty, self._begin([sources[i] for i in batch], penalty)))
         for batch, penalty, promises in begun:
             for index, promise in zip(batch, promises, strict=True):
-                yield index, self._translations(promise.result(), penalty)
+                result, ids = promise.result(), sources[index]
+                # Of a batch its longest source decides where a translation is cut.
+                if max(map(len, result.hypotheses)) > self._most(ids) + len(self._start):
+                    result = self._begin([ids], penalty)[0].result()
+                yield index, self._translations(result, penalty)
+
+    def _most(self, source: np.ndarray) -> int:
+        """The most tokens of a translation, with eos."""
+        return min(self._decoding.max_length or len(source) + EXTRA_TOKENS, self.max_length)
 
     def _penalty(self, length: int) -> float:
         """The exponent d(log penalty) / d(log length) at the length of a source."""
@@ -163,21 +185,22 @@ class CTranslate2Translator:
     def _begin(self, sources: Sequence[np.ndarray], penalty: float) -> list[Any]:
         """Promises of the hypotheses of a batch, the longest source of which is the first."""
         decoding, start = self._decoding, self._start
-        longest = min(decoding.max_length or len(sources[0]) + EXTRA_TOKENS, self.max_length)
+        options: dict[str, Any] = {
+            "beam_size": decoding.beam_size,
+            "patience": 1.0 if decoding.beam_size == 1 else _PATIENCE,
+            "num_hypotheses": decoding.n_best,
+            "length_penalty": penalty,
+            "min_decoding_length": _least(decoding),
+            "max_decoding_length": self._most(sources[0]) + len(start),
+            "max_input_length": 0,
+        }
         return self._engine.translate_batch(
             [[self._source_pieces[number] for number in ids[:-1]] for ids in sources],
             [start] * len(sources) if start else None,
             asynchronous=True,
-            beam_size=decoding.beam_size,
-            patience=1.0 if decoding.beam_size == 1 else _PATIENCE,
-            num_hypotheses=decoding.n_best,
-            length_penalty=penalty,
-            # Ours begins with eos only where that is the best token of all, as in greedy search.
-            min_decoding_length=int(decoding.beam_size > 1),
-            max_decoding_length=longest + len(start),
-            max_input_length=0,
             return_end_token=True,
             return_scores=True,
+            **options | self._given,
         )
 
     def _translations(self, result: Any, penalty: float) -> list[Translation]:
@@ -277,7 +300,10 @@ def _copy_weights(model: Transformer, spec: Any, dtype: type[np.generic]) -> Non
     decoder.embeddings.weight = decoder.projection.weight = array(model.embedding)
     if model.logits_bias is not None:
         decoder.projection.bias = array(model.logits_bias)
-    signal_TxD = model.position_signal(tf.range(model.max_length + model.extra_positions))
+    rows = model.max_length
+    if model.positions is None:  # learned ones end here
+        rows = max(rows, _LEAST_ROWS)
+    signal_TxD = model.position_signal(tf.range(rows + model.extra_positions))
     # With rotary positions nothing is added to the embeddings, of which its encoder asks for zeros.
     signal_TxD *= float(model.config.positions != "rotary")
     for part, layers in ((encoder, model.encoder), (decoder, model.decoder)):
@@ -307,6 +333,11 @@ def _names(pieces: Sequence[str], rows: int) -> list[str]:
     return [*pieces, *(f"<unused {number}>" for number in range(len(pieces), rows))]
 
 
+def _least(decoding: Decoding) -> int:
+    """The fewest tokens: ours begins with eos only where that is the best token of all."""
+    return int(decoding.beam_size > 1 and decoding.normalization != "marian")
+
+
 def _program(run: Path, decoding: Decoding, max_length: int, start: list[str]) -> str:
     """Python that translates as our own search does."""
     slope = "" if decoding.normalization == "marian" else " * n / (5 + n)"
@@ -316,7 +347,7 @@ def _program(run: Path, decoding: Decoding, max_length: int, start: list[str]) -
         source=vocabularies(run)[0].name, target=vocabularies(run)[1].name, start=start,
         penalty=f"{decoding.alpha:g}{slope}", beam_size=decoding.beam_size,
         patience=1.0 if decoding.beam_size == 1 else _PATIENCE,
-        longest=f"min({longest}, {max_length})", least=int(decoding.beam_size > 1),
+        longest=f"min({longest}, {max_length})", least=_least(decoding),
     )  # fmt: skip
 
 

@@ -298,8 +298,7 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
 
 def _tag(language: str, tags: Mapping[str, int]) -> str:
     """What asks for a language; "" for none."""
-    # As Google or as OPUS-MT writes it.
-    tag = next((tag for tag in (f"<2{language}>", f">>{language}<<") if tag in tags), "")
+    tag = sentencepiece_model.tag_of(language, tags)
     if language and not tag:
         known = ", ".join(sentencepiece_model.languages(tags))
         known = f"give one of {known}" if known else "it has no language tags, so remove --to"

@@ -1,0 +1,169 @@
+"""A run's model as packages of Argos Translate, which LibreTranslate installs, too.
+
+A package is a zip file with one directory: what it is, a CTranslate2 model, the source's
+SentencePiece model and a rule that ends sentences. It translates from one language to one other. Of
+a model with tags such as <2de> there is one for each direction, and CTranslate2 adds the tag.
+
+Source: argostranslate 1.11, package.py, translate.py and tokenizer.py.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+from hvd_nmt.checkpoints import run_files
+from hvd_nmt.checkpoints.find import find
+from hvd_nmt.common.errors import ConfigError, RunError
+from hvd_nmt.common.files import exclusive, replacing, require_free
+from hvd_nmt.data import language, sentencepiece_model
+from hvd_nmt.formats import Quantization, card, ctranslate2, sentence_rule
+
+SEARCH = {
+    "beam_size": 4, "patience": 1.0, "length_penalty": 0.2, "min_decoding_length": 1,
+    "max_decoding_length": 256, "max_input_length": 1024, "replace_unknowns": True,
+}  # fmt: skip
+"""how Argos Translate searches: no package can change it"""
+_VARIANTS = {
+    "zh": ("zt", "Chinese (traditional)", {"hant", "tw", "hk"}),
+    "pt": ("pb", "Portuguese (Brazil)", {"br"}),
+}
+"""of a language: its other code there, the name, and what in our code asks for it"""
+
+
+class Direction(NamedTuple):
+    """What one package translates; languages as in our data, such as en or pt_BR."""
+
+    source: str
+    target: str
+    tag: str
+    """that the model reads before a sentence, such as <2de>; "": none"""
+
+    @property
+    def codes(self) -> tuple[str, str]:
+        """Source and target as Argos Translate writes them."""
+        return _known(self.source)[0], _known(self.target)[0]
+
+    @property
+    def name(self) -> str:
+        """That of the package and of the directory in it."""
+        return f"translate-{'_'.join(self.codes)}-1_0"
+
+    def unpacked(self, out: Path, folder: Path) -> Path:
+        """The CTranslate2 model of the package in `out`, unpacked into a folder."""
+        shutil.unpack_archive(out / f"{self.name}.argosmodel", folder, "zip")
+        return folder / self.name / "model"
+
+
+def convert(
+    run: Path, checkpoint: str, out: Path, quantization: Quantization, languages: str,
+    licence: str = "",
+) -> list[Direction]:  # fmt: skip
+    """Write a checkpoint as a directory of packages, complete or not at all.
+
+    `languages` are the source's and the target's, such as en-de; "": those of the run's data.
+    Raises what `ctranslate2.convert` does; ConfigError: no languages that Argos Translate can name.
+    """
+    with exclusive(out):
+        require_free(out)
+        directions, prefix = _directions(run, languages), find(run, checkpoint)
+        _require_bytes(run)
+        with replacing(out) as draft:
+            model = draft / "model"
+            model.mkdir()
+            ctranslate2.write_model(model, run, prefix, quantization)
+            for direction in directions:
+                folder = draft / direction.name
+                shutil.copytree(model, folder / "model")
+                _complete(run, folder, direction)
+                card.write(folder, run, prefix, licence)
+                packed = shutil.make_archive(str(folder), "zip", draft, folder.name)
+                Path(packed).rename(draft / f"{folder.name}.argosmodel")
+                shutil.rmtree(folder)
+            shutil.rmtree(model)
+            card.write(draft, run, prefix, licence)
+            (draft / card.README).write_text(_readme(out, directions), encoding="utf-8")
+    return directions
+
+
+def _directions(run: Path, languages: str) -> list[Direction]:
+    if languages:
+        pairs = [languages.partition("-")[::2]]
+    else:
+        _, data = run_files.data_of_run(run, run_files.load_config(run))
+        pairs = [(one.source_language, one.target_language) for one in data.corpora]
+        pairs = pairs or [(data.source_language, data.target_language)]
+    tags = sentencepiece_model.tags(run_files.vocabularies(run)[0].read_bytes())
+    known, found = sentencepiece_model.languages(tags), []
+    for source, target in dict.fromkeys(pairs):
+        found.append(Direction(source, target, sentencepiece_model.tag_of(target, tags)))
+        for code in (source, target):
+            language.scripts(code)  # ConfigError: it is none
+        if found[-1].codes[0] == found[-1].codes[1]:
+            raise ConfigError(f"{source}-{target} is one language: give two, as --languages en-de.")
+        if known and not found[-1].tag:
+            raise ConfigError(
+                f"The model has no tag for {target}, only for {', '.join(known)}: give languages, "
+                f"as in --languages {source}-{known[0]}."
+            )
+    return found
+
+
+def _known(code: str) -> tuple[str, str]:
+    """The code of a language in Argos Translate, and its English name."""
+    base = language.base(code)
+    other, name, signs = _VARIANTS.get(base, ("", "", set[str]()))
+    if signs & {*code.lower().replace("-", "_").split("_")}:
+        return other, name
+    return base, language.english_name(code)
+
+
+def _require_bytes(run: Path) -> None:
+    """See that the source's pieces, which Argos Translate writes with, have the target's bytes."""
+    source, target = (
+        {one.piece for one in model.pieces if one.type == sentencepiece_model.BYTE}
+        for model in (
+            sentencepiece_model.parsed(path.read_bytes()) for path in run_files.vocabularies(run)
+        )
+    )
+    if target - source:
+        raise RunError(
+            f"{run} has bytes in its target vocabulary only, which Argos Translate would print as "
+            "<0xE6>: use --to ctranslate2."
+        )
+
+
+def _complete(run: Path, folder: Path, direction: Direction) -> None:
+    """Make a package of a directory that has its model."""
+    (source, target), model = direction.codes, folder / "model"
+    shutil.copyfile(run_files.vocabularies(run)[0], folder / "sentencepiece.model")
+    if direction.tag:
+        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+        config |= {"add_source_bos": True, "bos_token": sentencepiece_model.SPACE + direction.tag}
+        run_files.write_record(model / "config.json", config)
+    facts = json.loads((model / ctranslate2.FACTS).read_text(encoding="utf-8"))
+    metadata = {
+        "package_version": "1.0", "argos_version": "1.9.0",
+        "from_code": source, "from_name": _known(direction.source)[1],
+        "to_code": target, "to_name": _known(direction.target)[1],
+        "target_prefix": "".join(facts["target_prefix"]),
+    }  # fmt: skip
+    run_files.write_record(folder / "metadata.json", metadata)
+    (folder / "minisbd").mkdir()
+    (folder / "minisbd" / f"{source}.onnx").write_bytes(sentence_rule.model(direction.source))
+
+
+def _readme(out: Path, directions: list[Direction]) -> str:
+    source, target = directions[0].codes
+    return f"""\
+Packages for Argos Translate and LibreTranslate, made by hvd_nmt.export:
+{", ".join(direction.name for direction in directions)}.
+
+    pip install libretranslate
+    python -m zipfile -e {out.name}/{directions[0].name}.argosmodel \\
+        ~/.local/share/argos-translate/packages
+    libretranslate --load-only {source},{target}
+
+Argos Translate searches with beam 4 and length penalty 0.2. Sentences end by a rule, which knows no
+abbreviations: it cuts after "Mr." in "Mr. Smith".
+"""
