@@ -102,9 +102,7 @@ def main(options: Options) -> None:
     if options.to == "ctranslate2":
         ctranslate2.convert(*what, options.quantization, options.decoding, options.license)
     elif options.to == "argos":
-        directions = argos.convert(
-            *what, options.quantization, options.languages, options.license
-        )
+        directions = argos.convert(*what, options.quantization, options.languages, options.license)
     elif options.to == "run":
         run_to_send.convert(*what, options.license)
     else:

@@ -23,7 +23,7 @@ FOLDERS = "hvd_nmt|tests|docs|configs|launch|hostfiles|notebooks"
 COMMANDS = sorted(path.stem for path in PACKAGE.glob("[!_]*.py"))
 FILES_OF_USERS = {"config.yaml", "hvd_nmt.yaml"}
 # Of programs that are not ours.
-FOREIGN_OPTIONS = {"--logdir"}
+FOREIGN_OPTIONS = {"--logdir", "--load-only"}
 
 
 def each(paths):

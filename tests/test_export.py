@@ -111,6 +111,7 @@ def test_mistakes_are_one_sentence_and_an_exit_code(toy_run, tmp_path, capsys):
         (["--run", str(tmp_path / "none")], 4, f"{tmp_path / 'none'} has no config.yaml"),
         (["--run", str(toy_run), "--verify-on", str(tmp_path / "t")], 3, "Cannot read"),
         (["--run", str(toy_run), "--verify-on", os.devnull], 3, "has no text: give"),
+        (["--run", str(toy_run), "--languages", "en-de"], 2, "en-de needs --to argos"),
     ):
         assert export.main([*words, *more]) == code
         error = capsys.readouterr().err

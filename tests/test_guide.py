@@ -42,6 +42,8 @@ STAND_INS = {
     "tensorboard": 'test -d "$2/"',  # servers, which only a signal ends; tests/test_notebooks.py
     "jupyter": 'test -d "$HVD_NMT_RUN"',
     "comet-compare": "true",  # another environment
+    "pip": "true",
+    "libretranslate": "test -f site/argos-translate/packages/*/metadata.json",  # tests/formats
 }
 """programs that cannot run here -> the commands of a shell that run instead"""
 SETTINGS = """

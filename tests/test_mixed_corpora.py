@@ -1,6 +1,7 @@
 """A run on several corpora with tags, and the commands that read it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import toy
 from forks import Forks
 from hvd_nmt import export, translate
 from hvd_nmt.data import corpus
-from hvd_nmt.formats import saved_model
+from hvd_nmt.formats import argos, saved_model
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.records.read import read_run
 
@@ -93,6 +94,21 @@ def test_a_tag_alone_is_a_blank_line(done, tmp_path: Path, capsys: pytest.Captur
     assert scores[1:] == pytest.approx([scores[4]] * 4)
     assert scores[0] != pytest.approx(scores[4])
     assert [row[0].translation.score for row in model.search(lines, details=True)[1:]] == [0.0] * 4
+
+
+def test_a_package_of_argos_adds_the_tag(done, mixed_data: Path, tmp_path: Path, capsys) -> None:
+    run, out = done[0] / "run", tmp_path / "out"
+    words = ["--run", str(run), "--to", "argos", "--out", str(out), "--beam-size", "1"]
+    text = str(mixed_data.parent / "clean.dev.source")
+    assert export.main([*words, "--verify-on", text]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"translate-en_de-1_0, our search: (\d+) of \1 lines are", said)
+    assert re.search(r"translate-en_de-1_0, Argos Translate's: \d+ of \d+ lines are", said)
+    model = argos.Direction("en", "de", "<2de>").unpacked(out, tmp_path)
+    config = json.loads((model / "config.json").read_text())
+    assert (config["add_source_bos"], config["bos_token"]) == (True, "▁<2de>")
+    assert export.main([*words, "--out", str(tmp_path / "x"), "--languages", "en-fr"]) == 2
+    assert "no tag for fr, only for de: give languages" in capsys.readouterr().err
 
 
 @pytest.mark.long

@@ -94,7 +94,7 @@ def mixed_data(folder: Path, *more: str) -> Path:
 
 def _write_text(folder: Path, names: Sequence[str], pairs: int, seed: int) -> None:
     """Source and target of the training pairs, and of 24 dev pairs, into files of these names."""
-    source = _sentences(pairs + DEV_PAIRS, seed)
+    source = sentences(pairs + DEV_PAIRS, seed)
     target = [" ".join(_WORDS[word] for word in line.split()) for line in source]
     parts = (source[DEV_PAIRS:], target[DEV_PAIRS:], source[:DEV_PAIRS], target[:DEV_PAIRS])
     for name, lines in zip(names, parts, strict=True):
@@ -287,6 +287,7 @@ def steps_done(run_dir: Path) -> int:
     return max((line["step"] for line in metrics(run_dir)), default=0)
 
 
-def _sentences(count: int, seed: int) -> list[str]:
+def sentences(count: int, seed: int) -> list[str]:
+    """Random lines of the source's words."""
     chance = random.Random(seed)
     return [" ".join(chance.choices(list(_WORDS), k=chance.randint(3, 9))) for _ in range(count)]

@@ -8,13 +8,14 @@ Source: argostranslate 1.11, package.py, translate.py and tokenizer.py.
 """
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import NamedTuple
 
 from hvd_nmt.checkpoints import run_files
 from hvd_nmt.checkpoints.find import find
-from hvd_nmt.common.errors import ConfigError, RunError
+from hvd_nmt.common.errors import ConfigError, DataError, RunError
 from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.data import language, sentencepiece_model
 from hvd_nmt.formats import Quantization, card, ctranslate2, sentence_rule
@@ -82,7 +83,7 @@ def convert(
                 shutil.rmtree(folder)
             shutil.rmtree(model)
             card.write(draft, run, prefix, licence)
-            (draft / card.README).write_text(_readme(out, directions), encoding="utf-8")
+            (draft / card.README).write_text(_readme(run, out, directions), encoding="utf-8")
     return directions
 
 
@@ -90,7 +91,10 @@ def _directions(run: Path, languages: str) -> list[Direction]:
     if languages:
         pairs = [languages.partition("-")[::2]]
     else:
-        _, data = run_files.data_of_run(run, run_files.load_config(run))
+        try:
+            _, data = run_files.data_of_run(run, run_files.load_config(run))
+        except DataError as error:
+            raise ConfigError(f"{error} Or name the languages, as in --languages en-de.") from None
         pairs = [(one.source_language, one.target_language) for one in data.corpora]
         pairs = pairs or [(data.source_language, data.target_language)]
     tags = sentencepiece_model.tags(run_files.vocabularies(run)[0].read_bytes())
@@ -153,17 +157,21 @@ def _complete(run: Path, folder: Path, direction: Direction) -> None:
     (folder / "minisbd" / f"{source}.onnx").write_bytes(sentence_rule.model(direction.source))
 
 
-def _readme(out: Path, directions: list[Direction]) -> str:
+def _readme(run: Path, out: Path, directions: list[Direction]) -> str:
     source, target = directions[0].codes
+    package = shlex.quote(f"{out.name}/{directions[0].name}.argosmodel")
+    model = run_files.load_config(run).model
+    more = "a longer one is an error" if model.positions == "learned" else "give it no longer ones"
     return f"""\
 Packages for Argos Translate and LibreTranslate, made by hvd_nmt.export:
 {", ".join(direction.name for direction in directions)}.
 
     pip install libretranslate
-    python -m zipfile -e {out.name}/{directions[0].name}.argosmodel \\
+    python -m zipfile -e {package} \\
         ~/.local/share/argos-translate/packages
     libretranslate --load-only {source},{target}
 
+The model was trained on sentences of up to {model.max_length} subword tokens: {more}.
 Argos Translate searches with beam 4 and length penalty 0.2. Sentences end by a rule, which knows no
 abbreviations: it cuts after "Mr." in "Mr. Smith".
 """

@@ -52,12 +52,10 @@ checkpoint {checkpoint}, weights {quantization}.
     pip install ctranslate2 sentencepiece
 
 {use}
-It was trained on up to {max_length} subword tokens a line: give it one sentence in each{limit}.
+It was trained on up to {max_length} subword tokens a line, and more are {most}: give it
+one sentence in each.
 translate.py searches as hvd_nmt does; take from it what your program needs, with its options.
 """
-
-
-_LIMIT = "; more tokens than these are an error"
 
 
 def convert(
@@ -81,7 +79,7 @@ def convert(
             (draft / card.PROGRAM).write_text(program, encoding="utf-8")
             readme = _README.format(
                 checkpoint=prefix.name, quantization=quantization, max_length=max_length,
-                use=card.use(out, run), limit=_LIMIT * is_learned,
+                use=card.use(out, run), most="an error" if is_learned else "read badly",
             )  # fmt: skip
             (draft / card.README).write_text(readme, encoding="utf-8")
             card.write(draft, run, prefix, licence)
@@ -334,7 +332,7 @@ def _names(pieces: Sequence[str], rows: int) -> list[str]:
 
 
 def _least(decoding: Decoding) -> int:
-    """The fewest tokens: ours begins with eos only where that is the best token of all."""
+    """Fewest tokens: ours begins with eos where that is the best of all, which no option says."""
     return int(decoding.beam_size > 1 and decoding.normalization != "marian")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from hvd_nmt.checkpoints import run_files
 from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import BOS, EOS, ModelConfig
@@ -112,12 +113,50 @@ def test_every_kind_of_model_has_the_same_probabilities(changes, tmp_path):
     assert np.abs(found - wanted).max() < 2e-4
 
 
+@pytest.mark.parametrize("positions", ["sinusoidal", "marian", "rotary", "learned"])
+def test_lines_longer_than_in_training_are_read(positions, tmp_path):
+    """By other programs, which do not split them; learned positions end, as the README says."""
+    model = random_model(positions=positions)
+    folder = written(model, tmp_path / "model")
+    source, target = ([*(4 + i * step % 34 for i in range(200)), EOS] for step in (7, 11))
+    if positions == "learned":
+        with pytest.raises(RuntimeError, match="No position encodings are defined"):
+            by_engine(folder, source, target)
+    else:
+        wanted = log_probabilities(model, source, target)
+        assert np.abs(by_engine(folder, source, target) - wanted).max() < 2e-4
+
+
+@pytest.mark.parametrize(
+    ("eos_bias", "normalization"), [(12, "marian"), (-40, "marian"), (-40, "gnmt")]
+)
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_no_and_all_tokens_are_a_translation(eos_bias, normalization, beam_size, tmp_path):
+    """Where the end is the most probable token, and where only the length of each line ends it."""
+    model = random_model(biases="all", max_length=90)
+    model.logits_bias.assign(np.where(np.arange(40) == EOS, eos_bias, model.logits_bias))
+    folder = written(model, tmp_path / "model")
+    run_files.write_record(folder / ctranslate2.FACTS, {"max_length": 90, "target_prefix": []})
+    decoding = Decoding(beam_size=beam_size, normalization=normalization)
+    sources = [np.array([*range(4, 4 + length), EOS]) for length in (2, 5, 9, 20, 33)]
+    ours = dict(Translator(model, decoding).translate(sources))
+    theirs = dict(CTranslate2Translator(folder, decoding).translate(sources))
+    lengths = [1] * 5 if eos_bias > 0 else [len(ids) + 50 for ids in sources]
+    for index, length in enumerate(lengths):
+        assert len(ours[index][0].ids) == length
+        assert theirs[index][0].ids.tolist() == ours[index][0].ids.tolist()
+        assert theirs[index][0].score == pytest.approx(ours[index][0].score, abs=1e-4)
+
+
 @pytest.mark.parametrize(("quantization", "share"), [("int8", 0.4), ("bfloat16", 0.55)])
 def test_fewer_bits_are_smaller_and_nearly_right(quantization, share, tmp_path):
     model = random_model()
     folders = {name: written(model, tmp_path / name, name) for name in ("float32", quantization)}
     sizes = {name: (path / "model.bin").stat().st_size for name, path in folders.items()}
-    assert sizes[quantization] < share * sizes["float32"] + 4000  # names take their room
+    table = 1024 * SIZES.width  # of positions, which int8 leaves as they are
+    rest = sizes["float32"] - 4 * table
+    sizes[quantization] -= table * {"int8": 4, "bfloat16": 2}[quantization]
+    assert sizes[quantization] < share * rest + 4000  # names take their room
     wanted = log_probabilities(model, SOURCE, TARGET)
     found = by_engine(folders[quantization], SOURCE, TARGET)
     if quantization == "int8" and not any("vnni" in flag for flag in host.cpu_flags()):
