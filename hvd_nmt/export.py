@@ -32,6 +32,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -50,7 +51,6 @@ from hvd_nmt.translation.settings import Search, Settings
 
 if TYPE_CHECKING:
     from hvd_nmt.formats.argos import Direction
-    from hvd_nmt.translation.engine import Engine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,22 +127,23 @@ def _compare(lines: list[str], options: Options, directions: "list[Direction]") 
     limit, encode = loaded.backend.max_length - bool(directions), loaded.tokenizers.source.encode
     lines = [line for line in lines if len(encode([line])[0]) <= limit]
     if not directions:
-        _report(options, lines, loaded, translated(lines, options.out))
+        _report(options, lines, loaded.stream(lines), translated(lines, options.out))
     exported = dataclasses.replace(loaded, models=[], tags={}, tag="")  # packages add it
     for direction in directions:
-        by_run = dataclasses.replace(loaded, tag=direction.tag)
-        for search, given in (("our search", None), ("Argos Translate's", argos.SEARCH)):
-            with TemporaryDirectory() as folder:
-                path = direction.unpacked(options.out, Path(folder))
+        by_run = list(dataclasses.replace(loaded, tag=direction.tag).stream(lines))
+        with TemporaryDirectory() as folder:
+            path = direction.unpacked(options.out, Path(folder))
+            for search, given in (("our search", None), ("Argos Translate's", argos.SEARCH)):
                 backend = CTranslate2Translator(path, loaded.settings.decoding, given)
-                found = list(dataclasses.replace(exported, backend=backend).stream(lines))
-            _report(options, lines, by_run, found, f"{direction.name}, {search}: ")
+                found = dataclasses.replace(exported, backend=backend).stream(lines)
+                _report(options, lines, by_run, found, f"{direction.name}, {search}: ")
 
 
 def _report(
-    options: Options, lines: list[str], run: "Engine", by_export: list[str], how: str = ""
-) -> None:
-    triples = list(zip(lines, run.stream(lines), by_export, strict=True))
+    options: Options, lines: list[str], by_run: Iterable[str], by_export: Iterable[str],
+    how: str = "",
+) -> None:  # fmt: skip
+    triples = list(zip(lines, by_run, by_export, strict=True))
     different = [triple for triple in triples if triple[1] != triple[2]]
     equal = len(lines) - len(different)
     print(f"verified    {how}{equal} of {len(lines)} lines are translated as {options.run} does")
