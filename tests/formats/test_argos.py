@@ -36,7 +36,11 @@ def out(tmp_path_factory):
 
 
 def test_a_package_has_what_argos_translate_reads(out):
-    assert sorted(path.name for path in out.iterdir()) == ["README.txt", f"{NAME}.argosmodel"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "README.md",
+        "README.txt",
+        f"{NAME}.argosmodel",
+    ]
     with zipfile.ZipFile(out / f"{NAME}.argosmodel") as packed:
         names = {name for name in packed.namelist() if not name.endswith("/")}
         own = {name.removeprefix(f"{NAME}/") for name in names}
