@@ -7,7 +7,8 @@
 #   -n RANKS      how many ranks, all slots of the file if not given
 #   --nic NAME    the network card between the hosts, of the same name on each
 #
-# Only variables that training needs reach the ranks (hvd_nmt/common/rank_environment.py).
+# Only variables that training needs reach the ranks (hvd_nmt/common/rank_environment.py), and those of Open
+# MPI and its libraries: OMPI_*, PMIX_*, PRTE_*, UCX_*.
 # launch/setup.sh builds Horovod without MPI. With such a build this script stops, because every process
 # would train alone and none would notice. Environment: VENV=.venv
 set -euo pipefail
@@ -46,6 +47,12 @@ exports=()
 for variable in "${clean[@]}"; do
     exports+=(-x "${variable%%=*}")
 done
+while IFS= read -r -d '' variable; do
+    if [[ $variable =~ ^(OMPI|PMIX|PRTE|UCX)_ ]]; then
+        clean+=("$variable")
+        [[ $variable == UCX_* ]] && exports+=(-x "${variable%%=*}") # mpirun passes on its own ones
+    fi
+done < <(env -0)
 exec env -i "${clean[@]}" mpirun -np "$ranks" --hostfile "$hostfile" --bind-to none --map-by slot \
     --mca pml ob1 --mca btl ^openib ${nic:+--mca btl_tcp_if_include "$nic" --mca oob_tcp_if_include "$nic"} \
     "${exports[@]}" "$@"
