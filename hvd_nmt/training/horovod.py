@@ -93,9 +93,11 @@ def init(expected_ranks: int = 0, *, with_groups: bool = False) -> Rank:
     `expected_ranks` 0: as many as were started, or the number in HVD_NMT_RANKS, which
     `hvd_nmt.launch` sets. `with_groups`: whether `group` will be called.
 
-    Raises ClusterError if another number of ranks was started, or Horovod does not know of them.
+    Raises ClusterError if another number of ranks was started, or Horovod does not know of them;
+    ConfigError if this machine's name has no address.
     """
     heartbeat.begin()
+    _require_own_address()
     os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", _GLOO_TIMEOUT_S)
     os.environ["HOROVOD_DISABLE_GROUP_FUSION"] = "1"  # see `sums_in`
     if not tf.config.list_physical_devices("GPU"):  # its own cycle of 1 ms costs a tenth of a core
@@ -121,6 +123,18 @@ def init(expected_ranks: int = 0, *, with_groups: bool = False) -> Rank:
             "or give horovodrun as many slots (-H host:slots) as ranks (-np)."
         ).of_all_ranks()
     return rank
+
+
+def _require_own_address() -> None:
+    """See that this machine's name resolves, which Gloo asks for: it would end the process."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        raise ConfigError(  # which no second start mends
+            f"{name}, the name of this machine, has no address: add the line `127.0.1.1 {name}` to "
+            "/etc/hosts."
+        ) from None
 
 
 def shutdown() -> None:

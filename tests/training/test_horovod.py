@@ -10,11 +10,13 @@ import tensorflow as tf
 
 import toy
 from hvd_nmt.checkpoints import names
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.data import corpus
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.records.read import read_run
 from hvd_nmt.reporting.questions import RunSummary
 from hvd_nmt.telemetry import jsonl
+from hvd_nmt.training import horovod
 
 HOST = socket.gethostname()
 NAN_STEP, MAX_STEPS = 6, 8  # as in faulty_runs.py
@@ -108,3 +110,9 @@ def test_no_checkpoint_holds_a_nan(out):
         keys = [key for key in reader.get_variable_to_shape_map() if key != names.OBJECT_GRAPH]
         assert len(keys) > 30
         assert all(np.isfinite(reader.get_tensor(key)).all() for key in keys)
+
+
+def test_a_machine_whose_name_has_no_address_is_told_before_gloo_ends_it(monkeypatch):
+    monkeypatch.setattr(socket, "gethostname", lambda: "no-such-host-here")
+    with pytest.raises(ConfigError, match=r"add the line `127\.0\.1\.1 no-such-host-here` to"):
+        horovod.init()
