@@ -3,12 +3,13 @@
     python -m hvd_nmt.prepare --dataset embedded --out data/embedded-en-de
     python -m hvd_nmt.prepare --dataset wmt16-en-de --max-length 56 --out data/wmt16-en-de
     python -m hvd_nmt.prepare --corpora corpora.yaml --out data/mixed
+    python -m hvd_nmt.prepare --corpus memory.tmx de-en.txt.zip --dev-size 1000 --out data/memory
     python -m hvd_nmt.prepare --train-source train.en.gz --train-target train.de.gz \\
         --dev-source val.en.gz --dev-target val.de.gz --source-language en --target-language de \\
         --vocabulary-size 8000 --out data/multi30k
 
-Text: --out --dataset --corpora --train-source --train-target --dev-source --dev-target --dev-size
-    --test-source --test-target --source-language --target-language --overwrite
+Text: --out --dataset --corpora --corpus --train-source --train-target --dev-source --dev-target
+    --dev-size --test-source --test-target --source-language --target-language --overwrite
 Cleaning: --clean --max-length --too-long --not-utf8 --remove-duplicates --remove-leaks
 Vocabulary: --vocabulary-size --separate-vocabularies --vocabulary --character-coverage --tags
 Noise: --bpe-dropout --noise.typos --noise.upper-case --copies

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import difflib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -49,13 +49,17 @@ def load(path: Path, default: Config | None = None) -> Config:
 
     ConfigError: it is no mapping, has an unknown key or a value of the wrong type.
     """
-    return from_plain(read_yaml(path), str(path), default or Config())
+    default = default or Config()
+    return from_plain(read_yaml(path, text_names(default)), str(path), default)
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping that a YAML file holds; ConfigError: it holds none, or a name has two values."""
+def read_yaml(path: Path, texts: Collection[str] = ()) -> dict[str, Any]:
+    """The mapping that a YAML file holds; ConfigError: it holds none, or a name has two values.
+
+    Names are text, and so are the values of the names `texts`: no, on, 1_000 and 2024-05-01, too.
+    """
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _PlainYaml)
+        values = _PlainYaml(path.read_text(encoding="utf-8"), texts).get_single_data()
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split()).rstrip(".")
         if mark := getattr(error, "problem_mark", None):
@@ -64,6 +68,21 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError(f"The configuration {path} must be lines `name: value`, as YAML.")
     return values
+
+
+def text_names(section: Any) -> frozenset[str]:
+    """The names in a configuration that have text, a path or a choice, and no other type."""
+    kinds: dict[str, set[bool]] = {}
+    pending = [section]
+    while pending:
+        of = pending.pop()
+        for name, hint in get_type_hints(type(of)).items():
+            if dataclasses.is_dataclass(value := getattr(of, name)):
+                pending.append(value)
+            else:
+                of_choice = bool(get_args(hint)) and {*map(type, get_args(hint))} == {str}
+                kinds.setdefault(name, set()).add(hint in (str, Path) or of_choice)
+    return frozenset(name for name, found in kinds.items() if found == {True})
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -155,8 +174,18 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+_TEXT, _NULL = "tag:yaml.org,2002:str", "tag:yaml.org,2002:null"
+
+
 class _PlainYaml(yaml.SafeLoader):
-    """YAML's own loader lets a name's second value win, and nested aliases fill any memory."""
+    """YAML's own loader lets a name's second value win, and nested aliases fill any memory.
+
+    What YAML 1.1 takes for a boolean, a number or a date is text where text is wanted.
+    """
+
+    def __init__(self, stream: str, texts: Collection[str]) -> None:
+        super().__init__(stream)
+        self._texts = texts
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -166,6 +195,12 @@ class _PlainYaml(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                key.tag = _TEXT
+                for each in (value, *(value.value if isinstance(value, yaml.SequenceNode) else ())):
+                    if key.value in self._texts and isinstance(each, yaml.ScalarNode):
+                        each.tag = _TEXT if each.tag != _NULL else _NULL
         names = [self.construct_object(key, deep=True) for key, _ in node.value]
         for number, name in enumerate(names):
             if name in names[:number]:

@@ -9,7 +9,8 @@
 - Control characters (C0 with TAB and NUL, DEL, C1 with NEL), the separators U+2028 and U+2029 and
   byte order marks elsewhere become one space each: other readers take them for ends of lines.
 - Spaces stay as they are; SentencePiece collapses them.
-- A file named .gz, .bz2 or .xz is unpacked; what is compressed and not named so is refused.
+- What is compressed with gzip, bzip2, xz or zstd is unpacked, whatever its name is; but not on
+  stdin. Archives, TMX and PDF, which begin as no text does, are refused by what they are.
 """
 
 import bz2
@@ -17,22 +18,63 @@ import codecs
 import gzip
 import lzma
 import re
+import shlex
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from backports import zstd
 
 from hvd_nmt.common.errors import DataError
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-_UNPACK = {".gz": "zcat", ".bz2": "bzcat", ".xz": "xzcat"}
-_PACKED = (b"\x1f\x8b", b"BZh91AY&SY", b"\xfd7zXZ\x00")
+UNKNOWN = "ENCODING"
+"""in a command: what only who has the text can know"""
+ENCODINGS = "that of the text, such as WINDOWS-1252, WINDOWS-1251 or GB18030"
+HEAD_BYTES = 4_096
+"""by which a file's kind is told"""
 _BLOCK_PAIRS = 20_000
 _BLOCK_BYTES = 16_000_000  # lines of a megabyte must not fill the memory
+
+
+class Packing(NamedTuple):
+    """A kind of compression."""
+
+    mark: re.Pattern[bytes]
+    """what begins a compressed file"""
+    open: Callable[..., Any]
+    """as `gzip.open`"""
+    to_stdout: str
+    """command that unpacks"""
+
+
+PACKINGS = {
+    ".gz": Packing(re.compile(rb"\x1f\x8b"), partial(gzip.open, compresslevel=6), "zcat"),
+    ".bz2": Packing(re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), bz2.open, "bzcat"),
+    ".xz": Packing(re.compile(rb"\xfd7zXZ\0"), lzma.open, "xzcat"),
+    ".zst": Packing(re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), zstd.open, "zstdcat"),
+}
+"""by the usual end of a file's name"""
+_TMX = rb"(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?[\s\0]*(?=<\0?[?!t]).*?<\0?t\0?m\0?x"
+_READ_IT = "`python -m hvd_nmt.prepare --corpus {}` reads pairs in it"
+_NO_TEXT = {
+    "zip archive": (re.compile(rb"PK\x03\x04"), _READ_IT),
+    "TMX file": (re.compile(_TMX, re.DOTALL), _READ_IT),
+    "tar archive": (re.compile(rb".{257}ustar", re.DOTALL), "unpack it with `tar -xf {}`"),
+    "7z archive": (re.compile(rb"7z\xbc\xaf\x27\x1c"), "unpack it with `7z x {}`"),
+    "PDF": (re.compile(rb"%PDF-"), "take its text out with `pdftotext {}`"),
+    "Parquet table": (re.compile(rb"PAR1"), "write its text to a file, a sentence per line"),
+}
+"""what is no text: how it begins, and what to do"""
+
+
+Row = tuple[bytes, bytes, str]
+"""a line pair without line feeds, and why it is no training pair, "" if it may be one"""
 
 
 class Block(NamedTuple):
@@ -42,6 +84,8 @@ class Block(NamedTuple):
     """of source and target"""
     first: int
     """number of its first line in the file, from 1"""
+    rules: Sequence[str] = ()
+    """why each is no training pair, "" if it may be one; (): all may"""
 
     @property
     def pairs(self) -> int:
@@ -61,12 +105,12 @@ def read_lines(
     DataError: the file cannot be read, is UTF-16, or (unless lenient) is not UTF-8.
     """
     name = name or (str(source) if isinstance(source, (str, Path)) else "the input")
-    return map(plain, decoded(_raw_lines(source, name), 1, lenient, name))
+    return map(plain, decoded(raw_lines(source, name), 1, lenient, name))
 
 
 def count_lines(path: Path) -> int:
     """How many lines `read_lines` gives, none decoded; raises as it does for the file."""
-    return sum(1 for _ in _raw_lines(path, str(path)))
+    return sum(1 for _ in raw_lines(path, str(path)))
 
 
 def pair_blocks(source_path: str | Path, target_path: str | Path) -> Iterator[Block]:
@@ -74,27 +118,42 @@ def pair_blocks(source_path: str | Path, target_path: str | Path) -> Iterator[Bl
 
     DataError: a file cannot be read, is empty, or (known only at the end) has fewer lines.
     """
-    paths = source_path, target_path
-    lines: tuple[list[bytes], list[bytes]] = [], []
-    counts, first, n_bytes = [0, 0], 1, 0
-    for source, target in zip_longest(*(_raw_lines(path, str(path)) for path in paths)):
+    names = str(source_path), str(target_path)
+    return blocks(aligned([raw_lines(Path(name), name) for name in names], names))
+
+
+def blocks(rows: Iterable[Row]) -> Iterator[Block]:
+    """Pairs in blocks of bounded size."""
+    first, n_bytes, found = 1, 0, list[Row]()
+    for row in rows:
+        found.append(row)
+        n_bytes += len(row[0]) + len(row[1])
+        if len(found) == _BLOCK_PAIRS or n_bytes > _BLOCK_BYTES:
+            yield _block(found, first)
+            first, n_bytes, found = first + len(found), 0, []
+    if found:
+        yield _block(found, first)
+
+
+def _block(rows: Sequence[Row], first: int) -> Block:
+    sources, targets, rules = map(list, zip(*rows, strict=True))
+    return Block((sources, targets), first, rules if any(rules) else ())
+
+
+def aligned(sides: Sequence[Iterable[bytes]], names: Sequence[str]) -> Iterator[Row]:
+    """The lines of source and target in pairs; DataError: a side is empty or has fewer lines."""
+    counts = [0, 0]
+    for source, target in zip_longest(*sides):
         counts[0] += source is not None
         counts[1] += target is not None
         if source is not None and target is not None:
-            lines[0].append(source.removesuffix(b"\n"))
-            lines[1].append(target.removesuffix(b"\n"))
-            n_bytes += len(source) + len(target)
-        if len(lines[0]) == _BLOCK_PAIRS or n_bytes > _BLOCK_BYTES:
-            yield Block(lines, first)
-            lines, first, n_bytes = ([], []), min(counts) + 1, 0
-    if lines[0]:
-        yield Block(lines, first)
-    for path, count in zip(paths, counts, strict=True):
+            yield source.removesuffix(b"\n"), target.removesuffix(b"\n"), ""
+    for name, count in zip(names, counts, strict=True):
         if not count:
-            raise DataError(f"{path} is empty: it needs one sentence per line.")
+            raise DataError(f"{name} is empty: it needs one sentence per line.")
     if counts[0] != counts[1]:
         raise DataError(
-            f"{source_path} has {counts[0]} lines, but {target_path} has {counts[1]}: line i of "
+            f"{names[0]} has {counts[0]} lines, but {names[1]} has {counts[1]}: line i of "
             "one must be the translation of line i of the other."
         )
 
@@ -105,35 +164,73 @@ def plain(line: str) -> str:
     return line if line.isprintable() else _CONTROLS.sub(" ", line)
 
 
-def _raw_lines(source: str | Path | Iterable[bytes], name: str) -> Iterator[bytes]:
-    """The lines as they are, with their ends, without the byte order mark."""
-    opened: Any = nullcontext(source)
-    try:
+def raw_lines(source: str | Path | Iterable[bytes], name: str) -> Iterator[bytes]:
+    """The lines as they are, with their ends, without the byte order mark; raises as above."""
+    with ExitStack() as stack:
+        stream: Any = source
         if isinstance(source, (str, Path)):
-            opened = _OPENERS.get(Path(source).suffix.lower(), open)(source, "rb")
-        with opened as stream:
-            lines = iter(stream)
-            first = next(lines, b"")
-            if first.startswith(_UTF16):
-                raise DataError(
-                    f"{name} is UTF-16, not UTF-8: convert it with `{to_utf8('UTF-16', name)}`, "
-                    "and give new.txt."
-                )
-            if first.startswith(_PACKED):
-                raise DataError(f"{name} is compressed: unpack it, or give a .gz, .bz2 or .xz.")
-            # Nothing is left of a file that holds a byte order mark and nothing else.
-            yield from chain(filter(None, [first.removeprefix(codecs.BOM_UTF8)]), lines)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+            stream = stack.enter_context(opened(Path(source)))
+        else:
+            stack.enter_context(_readable(name))
+        lines = iter(stream)
+        head = stream.peek(HEAD_BYTES) if hasattr(stream, "peek") else b""
+        first = next(lines, b"")
+        require_text(head or first, name)
+        # Nothing is left of a file that holds a byte order mark and nothing else.
+        yield from chain(filter(None, [first.removeprefix(codecs.BOM_UTF8)]), lines)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """A file's bytes, unpacked if need be, as a stream with `peek`; DataError: as `read_lines`."""
+    with _readable(str(path)), ExitStack() as stack:
+        stream: Any = stack.enter_context(path.open("rb"))
+        while packing := _packing(stream.peek(HEAD_BYTES)):
+            stream = stack.enter_context(packing.open(stream, "rb"))
+        yield stream
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"Cannot read {name}: {reason}. Check the path and the file.") from None
 
 
+def require_text(head: bytes, name: str) -> None:
+    for kind, (mark, remedy) in _NO_TEXT.items():
+        if mark.match(head):
+            raise DataError(f"{name} is a {kind}: {remedy.format(shlex.quote(name))}.")
+    if head.startswith(_UTF16):
+        raise DataError(
+            f"{name} is UTF-16, not UTF-8: convert it with `{to_utf8('UTF-16', name)}`, and give "
+            "new.txt."
+        )
+    if _packing(head):
+        raise DataError(f"{name} is compressed: unpack it, or give its file.")
+
+
+def is_a(kind: str, head: bytes) -> bool:
+    """Whether a file that begins so is a "zip archive" or a "TMX file"."""
+    return bool(_NO_TEXT[kind][0].match(head))
+
+
+def _packing(head: bytes) -> Packing | None:
+    return next((each for each in PACKINGS.values() if each.mark.match(head)), None)
+
+
 def to_utf8(encoding: str, name: str) -> str:
     """The command that converts a file, plain or compressed; FILE stands for standard input."""
-    convert = f"iconv -f {encoding} -t UTF-8"
-    if unpack := _UNPACK.get(Path(name).suffix.lower()):
-        return f"{unpack} {name} | {convert} > new.txt"
-    return f"{convert} {name if Path(name).is_file() else 'FILE'} > new.txt"
+    convert, path = f"iconv -f {encoding} -t UTF-8", Path(name)
+    if not path.is_file():
+        return f"{convert} FILE > new.txt"
+    with path.open("rb") as stream:
+        packing = _packing(stream.read(HEAD_BYTES))
+    if packing:
+        return f"{packing.to_stdout} {shlex.quote(name)} | {convert} > new.txt"
+    return f"{convert} {shlex.quote(name)} > new.txt"
 
 
 def decoded(lines: Iterable[bytes], first: int, lenient: bool, name: str) -> Iterator[str]:
@@ -145,6 +242,6 @@ def decoded(lines: Iterable[bytes], first: int, lenient: bool, name: str) -> Ite
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{name}, line {number}: byte 0x{raw[error.start]:02x} at column {error.start + 1} "
-                f"is not UTF-8. Convert the file with `{to_utf8('LATIN1', name)}` and give "
-                "new.txt, or remove the line from both files."
+                f"is not UTF-8. Convert the file with `{to_utf8(UNKNOWN, name)}` and give "
+                f"new.txt, or remove the line from both files. {UNKNOWN} is {ENCODINGS}."
             ) from None

@@ -15,16 +15,20 @@ from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.files import FileFacts, fingerprint
 from hvd_nmt.config.mixture import AS_IS, Weight, weight_of
 from hvd_nmt.config.serialization import from_plain, nearest, read_yaml
-from hvd_nmt.data.text import Block, pair_blocks
+from hvd_nmt.data.text import Block, blocks, pair_blocks
+from hvd_nmt.preparation import bitext, mtdata
+from hvd_nmt.preparation.bitext import Columns
 from hvd_nmt.preparation.cleaning import Rules
 from hvd_nmt.preparation.subwords import require_tags
 
 _SIDES = ("source", "target")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _HELD_OUT = ("dev", "test")
+_OF_A_PART = (*_SIDES, "file", "columns")
+_TEXTS = (*_SIDES, "file", "name", "source_language", "target_language", "tags", "date")
 
 Paths = tuple[Path, Path]
-"""a source file and its translation, line by line"""
+"""a source file and its translation, line by line; or twice a file with both sides"""
 
 
 class Input(NamedTuple):
@@ -34,11 +38,24 @@ class Input(NamedTuple):
     """files, one after the other"""
     facts: Sequence[tuple[FileFacts, FileFacts]]
     """what each of these files is"""
+    languages: tuple[str, str] = ("", "")
+    """of source and target, by which a file with both sides is read"""
+    columns: Columns = Columns()
+    """of a TSV file"""
 
     @classmethod
-    def of(cls, paths: Sequence[Paths]) -> "Input":
-        """Reads the files' digests; raises as `facts`."""
-        return cls(paths, [(facts(source), facts(target)) for source, target in paths])
+    def of(
+        cls, paths: Sequence[Paths], languages: tuple[str, str] = ("", ""),
+        columns: Columns | None = None,
+    ) -> "Input":  # fmt: skip
+        """Reads the files' digests; raises as `facts`, and as `require_one_side`."""
+        found = []
+        for source, target in paths:
+            own = facts(source)
+            found.append((own, own if source == target else facts(target)))
+            for side in {source, target} if source != target else ():
+                bitext.require_one_side(side)
+        return cls(paths, found, languages, columns or Columns())
 
     @property
     def files(self) -> list[FileFacts]:
@@ -49,7 +66,10 @@ class Input(NamedTuple):
         """The line pairs, their files, the pairs of the files before; raises as `pair_blocks`."""
         before = 0
         for paths in self.paths:
-            for block in pair_blocks(*paths):
+            found = pair_blocks(*paths)
+            if paths[0] == paths[1]:
+                found = blocks(bitext.rows(paths[0], self.languages, self.columns))
+            for block in found:
                 yield paths, before, block
             before += block.first + block.pairs - 1
 
@@ -59,7 +79,7 @@ def facts(path: Path) -> FileFacts:
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise DataError(
             f"{path} is a pipe or a device, but the text is read more than once: give a file "
-            "(plain, .gz, .bz2 or .xz)."
+            "(plain or compressed)."
         )
     try:
         return fingerprint(path)
@@ -94,10 +114,22 @@ class CorpusFiles:
     """share of an epoch's pairs, relative to the other weights; or each pair once"""
     date: str = ""
     """when the text was collected, for the reader of a report"""
+    dev_size: int = 0
+    """training pairs to hold out for dev, evenly spread"""
 
     def request(self) -> dict[str, Any]:
-        """All that decides the result, as plain JSON values; not the names of the files."""
-        return {
+        """All that decides the result, as plain JSON values; not the names of the files.
+
+        Later settings are left out at their defaults.
+        """
+        columns = {
+            part: dataclasses.asdict(raw.columns)
+            | {"min_scores": [*map(list, raw.columns.min_scores.items())]}
+            for part, raw in self.inputs.items()
+            if raw.columns != Columns()
+        }
+        later = {"columns": columns, "dev_size": self.dev_size}
+        return {name: value for name, value in later.items() if value} | {
             "name": self.name,
             "languages": list(self.languages),
             "rules": dataclasses.asdict(self.rules),
@@ -119,13 +151,21 @@ def side_names(corpora: Iterable[CorpusFiles]) -> tuple[str, str]:
     return _SIDES if directions or source == target else (source, target)
 
 
-def read(path: Path, languages: tuple[str, str], rules: Rules) -> list[CorpusFiles]:
+def both_sides(name: str, folder: Path, languages: tuple[str, str], cache: Path) -> Paths:
+    """The files of what holds both sides: a file of the folder, twice; or what mtdata has."""
+    if name.startswith(mtdata.PREFIX):
+        return mtdata.download(name.removeprefix(mtdata.PREFIX), languages, cache)
+    return folder / name, folder / name
+
+
+def read(path: Path, languages: tuple[str, str], rules: Rules, cache: Path) -> list[CorpusFiles]:
     """The corpora that a YAML file names, with the digests of their files.
 
     `languages` are those of a corpus that names none; each may change some of the `rules`.
-    ConfigError: the file cannot be read or says what cannot be; DataError: as `facts`.
+    `cache` keeps what mtdata downloads. ConfigError: the file cannot be read or says what cannot
+    be; DataError: as `facts`.
     """
-    values = read_yaml(path)
+    values = read_yaml(path, _TEXTS)
     entries = values.get("corpora")
     if len(values) != 1 or not isinstance(entries, list):
         raise ConfigError(f"{path} must have one list named corpora.")
@@ -135,15 +175,15 @@ def read(path: Path, languages: tuple[str, str], rules: Rules) -> list[CorpusFil
             raise ConfigError(f"{path}: corpus {number} must be a mapping with a name and files.")
         name = entry.get("name", f"number {number}")
         try:
-            found.append(_corpus(entry, path.parent, languages, rules))
+            found.append(_corpus(entry, path.parent, languages, rules, cache))
         except (ConfigError, DataError) as error:
             raise type(error)(f"{path}: corpus {name}: {error}") from None
         if name in (corpus.name for corpus in found[:-1]):
             raise ConfigError(f"{path}: two corpora are named {name}: give each its own name.")
-    if not any("dev" in corpus.inputs for corpus in found):
+    if not any(corpus.dev_size or "dev" in corpus.inputs for corpus in found):
         raise ConfigError(
-            f"{path}: no corpus has dev files: give at least one `dev: {{source: ..., target: "
-            "...}`, by which training is judged."
+            f"{path}: no corpus has a dev part: give at least one `dev: {{source: ..., target: "
+            "...}` or `dev_size: 1000`, by which training is judged."
         )
     return found
 
@@ -155,13 +195,13 @@ def require_language(name: Any) -> None:
 
 
 def _corpus(
-    entry: dict[str, Any], folder: Path, languages: Sequence[str], rules: Rules
+    entry: dict[str, Any], folder: Path, languages: Sequence[str], rules: Rules, cache: Path
 ) -> CorpusFiles:
-    _require_known(entry, (*_SIDES, "name", "source_language", "target_language", "tags",
-                           "weight", "date", "cleaning", *_HELD_OUT))  # fmt: skip
+    _require_known(entry, (*_OF_A_PART, "name", "source_language", "target_language", "tags",
+                           "weight", "date", "cleaning", "dev_size", *_HELD_OUT))  # fmt: skip
     name, tags = entry.get("name"), entry.get("tags", [])
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigError(f"name {name!r}: use letters, digits, _ and -; numbers need quotes.")
+        raise ConfigError(f"name {name!r}: use letters, digits, _ and -.")
     source = entry.get("source_language", languages[0])
     target = entry.get("target_language", languages[1])
     for language in (source, target):
@@ -169,15 +209,19 @@ def _corpus(
     if not isinstance(tags, list):
         raise ConfigError("tags must be a list, such as [<2de>].")
     require_tags(tags)
+    dev_size = entry.get("dev_size", 0)
+    if type(dev_size) is not int or dev_size < 0 or (dev_size and "dev" in entry):
+        raise ConfigError("dev_size must be a number of training pairs, instead of dev files.")
     weight = weight_of(entry.get("weight", AS_IS), "weight")
     cleaned = from_plain(_mapping(entry, "cleaning"), "cleaning", rules)
     parts = {"train": entry, **{part: _mapping(entry, part) for part in _HELD_OUT if part in entry}}
     for part in parts.keys() - {"train"}:
-        _require_known(parts[part], _SIDES)
-    inputs = {part: _input(files, part, folder) for part, files in parts.items()}
-    return CorpusFiles(
-        name, (source, target), inputs, cleaned, tuple(tags), weight, str(entry.get("date", ""))
-    )
+        _require_known(parts[part], _OF_A_PART)
+    inputs = {
+        part: _input(files, part, folder, (source, target), cache) for part, files in parts.items()
+    }
+    date = str(entry.get("date", ""))
+    return CorpusFiles(name, (source, target), inputs, cleaned, tuple(tags), weight, date, dev_size)
 
 
 def _mapping(entry: dict[str, Any], name: str) -> dict[str, Any]:
@@ -187,17 +231,40 @@ def _mapping(entry: dict[str, Any], name: str) -> dict[str, Any]:
     return value
 
 
-def _input(files: dict[str, Any], part: str, folder: Path) -> Input:
-    sides = []
-    for side in _SIDES:
-        given = files.get(side)
-        names = given if isinstance(given, list) else [given]
-        if not names or not all(isinstance(name, str) for name in names):
-            raise ConfigError(f"{part} needs a file, or a list of files, as {side}.")
-        sides.append([folder / str(name) for name in names])
+def _input(
+    files: dict[str, Any], part: str, folder: Path, languages: tuple[str, str], cache: Path
+) -> Input:
+    if "file" in files:
+        if any(side in files for side in _SIDES):
+            raise ConfigError(f"{part} has a file with both sides: remove source and target.")
+        paths = [both_sides(name, folder, languages, cache) for name in _names(files, part, "file")]
+        return Input.of(paths, languages, _columns(files))
+    if "columns" in files:
+        raise ConfigError(f"{part}: columns are those of a `file` with both sides.")
+    sides = [[folder / name for name in _names(files, part, side)] for side in _SIDES]
     if len(sides[0]) != len(sides[1]):
         raise ConfigError(f"{part} has {len(sides[0])} source and {len(sides[1])} target files.")
     return Input.of(list(zip(*sides, strict=True)))
+
+
+def _names(files: dict[str, Any], part: str, key: str) -> list[str]:
+    given = files.get(key)
+    names: list[Any] = given if isinstance(given, list) else [given]
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{part} needs a file, or a list of files, as {key}.")
+    return names
+
+
+def _columns(files: dict[str, Any]) -> Columns:
+    values = dict(_mapping(files, "columns"))
+    scores = values.pop("min_scores", {})
+    try:
+        numbers = {side: int(values[side]) for side in _SIDES if side in values}
+        of_columns = Columns(min_scores={int(key): float(scores[key]) for key in scores})
+    except (TypeError, ValueError):
+        example = "{source: 2, target: 3, min_scores: {1: 0.5}}"
+        raise ConfigError(f"columns must be numbers, from 1, such as {example}.") from None
+    return from_plain(values | numbers, "columns", of_columns)
 
 
 def _require_known(values: dict[str, Any], known: Sequence[str]) -> None:

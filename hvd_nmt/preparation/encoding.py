@@ -87,7 +87,7 @@ def encode(
     lengths = np.concatenate([block.lengths for block in blocks], axis=1)
     kept = np.concatenate([block.kept for block in blocks])
     if is_train:
-        part.removed.update(filter(None, left_out(lengths, limit)))
+        part.removed.update(part.going(left_out(lengths, limit)))
     part.corpora = part.corpora[kept]
     part.truncated = int((lengths.max(axis=0)[kept] > limit.tokens).sum())
     part.kept_text_bytes = n_bytes.tolist()

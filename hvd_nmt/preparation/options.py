@@ -33,8 +33,10 @@ class Options:
     """embedded (the package's), wmt16-en-de or multi30k-en-de; each has dev and test parts"""
     corpora: Path | None = None
     """YAML file that names several corpora, see docs/guide/corpora.md"""
+    corpus: tuple[str, ...] = ()
+    """training text of both sides in one file: TSV, TMX or zip; or mtdata:ID, of mtdata's index"""
     train_source: Path | None = None
-    """training text, a sentence per line; UTF-8, plain, .gz, .bz2 or .xz"""
+    """training text, a sentence per line; UTF-8, plain or compressed"""
     train_target: Path | None = None
     """translation of the training text, line by line"""
     dev_source: Path | None = None
@@ -103,7 +105,7 @@ class Options:
                 raise ConfigError(f"Give both --{part}-source and --{part}-target, or neither.")
             if sides[0] is not None and sides[0] == sides[1]:
                 raise ConfigError(
-                    f"{sides[0]} is both sides of {part}: give one file per language."
+                    f"{sides[0]} is both sides of {part}: give one file per language, or --corpus."
                 )
         self._check_origin()
         changed = [name for name in _OF_MOSES if getattr(self.rules, name) != getattr(Rules, name)]
@@ -128,15 +130,16 @@ class Options:
 
     def _check_origin(self) -> None:
         if self.corpora or self.dataset:
-            if self.files or self.dev_size or (self.corpora and self.dataset):
+            given = self.files or self.corpus or self.dev_size
+            if given or (self.corpora and self.dataset):
                 raise ConfigError(
                     f"--{'corpora' if self.corpora else 'dataset'} already names all text, with "
                     "its dev part: remove --dev-size and the other options that name text."
                 )
-        elif "train" not in self.files:
+        elif "train" not in self.files and not self.corpus:
             raise ConfigError(
-                "No text is named: give --train-source and --train-target, or --dataset NAME "
-                "(embedded needs no download), or --corpora FILE for several corpora."
+                "No text is named: give --train-source and --train-target, --corpus FILE of both "
+                "sides, --dataset NAME (embedded needs no download), or --corpora FILE."
             )
         elif ("dev" in self.files) == (self.dev_size > 0):
             raise ConfigError(
@@ -216,12 +219,15 @@ class Options:
 def find_corpora(options: Options) -> list[CorpusFiles]:
     """The corpora with digests, downloaded if need be; ConfigError: of YAML; DataError: no text."""
     if options.corpora:
-        return corpora.read(options.corpora, options.languages, options.cleaning)
+        return corpora.read(options.corpora, options.languages, options.cleaning, options.cache)
     paths = {part: [paths] for part, paths in options.files.items()}
     if options.dataset and options.is_public:
         paths = datasets.download(options.dataset, options.cache, options.mirror)
-    inputs = {part: Input.of(of_part) for part, of_part in paths.items()}
-    return [CorpusFiles("", options.languages, inputs, options.cleaning)]
+    for name in options.corpus:
+        both = corpora.both_sides(name, Path(), options.languages, options.cache)
+        paths["train"] = [*paths.get("train", []), both]
+    inputs = {part: Input.of(of_part, options.languages) for part, of_part in paths.items()}
+    return [CorpusFiles("", options.languages, inputs, options.cleaning, dev_size=options.dev_size)]
 
 
 def request(options: Options, found: Sequence[CorpusFiles]) -> dict[str, Any]:

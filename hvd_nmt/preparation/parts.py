@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import compress, count, islice
+from itertools import compress, count, islice, repeat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,8 +48,8 @@ class PartState:
     """pairs of the raw files"""
     text_bytes: Sequence[int]
     """bytes of the text read, cleaned, one byte per line end"""
-    removed: Counter[str] = field(default_factory=Counter)
-    """pairs removed by each rule"""
+    removed: Counter[tuple[int, str]] = field(default_factory=Counter)
+    """pairs removed, by number of their corpus and rule"""
     truncated: int = 0
     """pairs kept with a side cut to the greatest length"""
     tokens: Sequence[int] = (0, 0)
@@ -69,8 +69,20 @@ class PartState:
         """What the manifest records."""
         columns = (self.inputs, self.text_bytes, self.kept_text_bytes, self.tokens)
         source, target = (Side(*row) for row in zip(*columns, strict=True))
-        removed = dict(sorted(self.removed.items()))
+        removed = self.removed_by_rule()
         return Part(self.pairs_read, self.pairs, removed, self.truncated, source, target)
+
+    def removed_by_rule(self, corpus: int | None = None) -> dict[str, int]:
+        """How many pairs each rule removed, from all corpora or from one."""
+        found: Counter[str] = Counter()
+        for (number, rule), pairs in self.removed.items():
+            found[rule] += pairs if corpus in (None, number) else 0
+        return dict(sorted((+found).items()))
+
+    def going(self, rules: np.ndarray) -> Counter[tuple[int, str]]:
+        """Counts like `removed`; `rules`, object [pairs], names why one goes, "" where it stays."""
+        gone = rules != ""
+        return Counter(zip(self.corpora[gone].tolist(), rules[gone], strict=True))
 
 
 def clean(
@@ -118,7 +130,7 @@ def clean(
         numbers=np.concatenate([block.numbers for block in blocks]),
         pairs_read=sum(block.pairs_read for block in blocks),
         text_bytes=np.sum([block.text_bytes for block in blocks], axis=0).tolist(),
-        removed=sum((block.removed for block in blocks), Counter()),
+        removed=_by_corpus(corpus_of, blocks),
     )
     if not names:
         return state
@@ -131,6 +143,13 @@ def clean(
     record_removed(state, names, removed, rules)
     left = text[0].with_name(f"{text[0].name}.left"), text[1].with_name(f"{text[1].name}.left")
     return _without(state, left, rules)
+
+
+def _by_corpus(numbers: Sequence[int], blocks: Sequence["_Cleaned"]) -> Counter[tuple[int, str]]:
+    found: Counter[tuple[int, str]] = Counter()
+    for number, block in zip(numbers, blocks, strict=True):
+        found.update({(number, rule): pairs for rule, pairs in block.removed.items()})
+    return found
 
 
 def record_removed(part: PartState, names: Sequence[str], folder: Path, rules: np.ndarray) -> None:
@@ -166,36 +185,57 @@ def look_swapped(train: PartState, other: PartState, corpus: int) -> bool:
 
 
 def hold_out(
-    train: PartState, pairs: int, dev_text: Paths, rest: Paths, targets_too: bool
+    train: PartState, corpora: Sequence[CorpusFiles], dev_text: Paths, rest: Paths
 ) -> tuple[PartState, PartState]:
-    """Takes evenly spread dev pairs out of the training pairs; returns what is left, and dev.
+    """Takes `dev_size` evenly spread pairs out of each corpus; returns what is left, and dev.
 
-    Training pairs whose source is also a dev source leave too; with `targets_too` also those whose
-    target is a dev target. The text goes to `dev_text` and `rest`. DataError: dev would be more
-    than half of the training pairs.
+    Training pairs whose source is also a dev source leave too; where a corpus' rules remove leaks
+    also those whose target is a dev target. The text goes to `dev_text` and `rest`. DataError: dev
+    would be more than half of the training pairs.
     """
-    if pairs > train.pairs // 2:
-        raise DataError(
-            f"--dev-size {pairs} is more than half of the {train.pairs} usable training pairs: "
-            "give a smaller one."
-        )
     chosen = np.zeros(train.pairs, bool)
-    chosen[(2 * np.arange(pairs) + 1) * train.pairs // (2 * pairs)] = True
+    for number, corpus in enumerate(corpora):
+        own, pairs = np.flatnonzero(train.corpora == number), corpus.dev_size
+        if pairs > len(own) // 2:
+            raise DataError(
+                f"{f'corpus {corpus.name}: dev_size' if corpus.name else '--dev-size'} {pairs} is "
+                f"more than half of the {len(own)} usable training pairs: give a smaller one."
+            )
+        chosen[own[(2 * np.arange(pairs) + 1) * len(own) // (2 * pairs or 1)]] = True
     dev = subset(train, dev_text, chosen)
-    dev = replace(dev, pairs_read=pairs, text_bytes=dev.kept_text_bytes, removed=Counter())
+    dev = replace(dev, pairs_read=dev.pairs, text_bytes=dev.kept_text_bytes, removed=Counter())
     shared = cleaning.leaks(train.keys, dev.keys)
     rules = np.full(train.pairs, "", object)
-    if targets_too:
-        rules[shared[:, 1]] = TARGET_IN_DEV
+    targets_too = np.array([corpus.rules.remove_leaks for corpus in corpora])
+    rules[shared[:, 1] & targets_too[train.corpora]] = TARGET_IN_DEV
     rules[shared[:, 0]] = IN_DEV
     rules[chosen] = HELD_OUT
     return _without(train, rest, rules), dev
 
 
+def joined_parts(parts: Sequence[PartState], text: Paths) -> PartState:
+    """Several small parts as one, its pairs in the order of their corpora."""
+    corpora = np.concatenate([part.corpora for part in parts])
+    order = np.argsort(corpora, kind="stable")
+    for side, path in enumerate(text):
+        lines = [line for part in parts for line in part.text[side].read_bytes().splitlines(True)]
+        path.write_bytes(b"".join(lines[place] for place in order))
+    inputs = [part.inputs for part in parts]
+    return PartState(
+        text,
+        inputs=[*map(joined, zip(*inputs, strict=True))],
+        keys=np.concatenate([part.keys for part in parts])[order],
+        corpora=corpora[order],
+        numbers=np.concatenate([part.numbers for part in parts])[order],
+        pairs_read=sum(part.pairs_read for part in parts),
+        text_bytes=np.sum([part.text_bytes for part in parts], axis=0).tolist(),
+        removed=sum((part.removed for part in parts), Counter()),
+    )
+
+
 def _without(part: PartState, text: Paths, rules: np.ndarray) -> PartState:
     """What is left where `rules`, object [pairs], name for each pair the one that removes it."""
-    left = subset(part, text, rules == "")
-    return replace(left, removed=part.removed + Counter(filter(None, rules)))
+    return replace(subset(part, text, rules == ""), removed=part.removed + part.going(rules))
 
 
 def subset(part: PartState, text: Paths, which: np.ndarray) -> PartState:
@@ -230,7 +270,9 @@ def _read(
     raw = corpus.inputs[part]
     cleaner = cleaning.Cleaner(corpus.rules, corpus.languages) if part == "train" else None
     work = partial(_clean, cleaner, lenient, corpus.tags, known_tags)
-    total = sum(count_lines(path) for path, _ in raw.paths)
+    total = None  # a file with both sides is read once
+    if all(source != target for source, target in raw.paths):
+        total = sum(count_lines(path) for path, _ in raw.paths)
     with progress(total, "pairs", f"reading {raw.paths[0][0].name}") as bar:
         for cleaned in workers.in_order(work, raw.blocks()):
             bar.update(cleaned.pairs_read)
@@ -252,8 +294,12 @@ def _clean(
     rows: list[bytes] = []
     removed: Counter[str] = Counter()
     pairs = zip(zip(*block.lines, strict=True), zip(*lines, strict=True), strict=True)
-    for number, (raw, pair) in zip(count(before + block.first), pairs, strict=False):
-        rule, cleaned = cleaner(*pair) if cleaner else ("", (plain(pair[0]), plain(pair[1])))
+    numbered = zip(count(before + block.first), pairs, block.rules or repeat(""), strict=False)
+    for number, (raw, pair), own_rule in numbered:
+        rule: str | None = own_rule
+        cleaned = plain(pair[0]), plain(pair[1])
+        if cleaner and not rule:
+            rule, cleaned = cleaner(*pair)
         if cleaner and lenient and any(b.decode(errors="replace").encode() != b for b in raw):
             rule = NOT_UTF8
         if rule:

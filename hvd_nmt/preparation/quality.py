@@ -59,12 +59,15 @@ def summary(out: Path) -> str:
         for name, part in reversed(manifest.parts.items())
         if part.truncated
     ]
+    removed = report["removed"]
     for each in manifest.corpora:
         as_is = isinstance(each.weight, str)
         weight = "each once an epoch" if as_is else f"weight {each.weight:g}"
         pairs = f"{each.pairs['train']:,} training pairs"
         words = ", ".join((each.direction, pairs, weight, *each.tags))
         lines.append(f"corpus {each.name}: {words}")
+        counts = ", ".join(f"{pairs:,} {rule}" for rule, pairs in removed[each.name].items())
+        lines += [f"corpus {each.name}: removed {counts}"] if counts else []
     kind = "joint"
     if own := manifest.source_vocabulary_size:
         kind, pieces = "target", manifest.source_vocabulary_pieces

@@ -43,7 +43,8 @@ def make(
     for number, path in enumerate(options.vocabularies):
         subwords.require_fit(path, () if number else build.tags)  # tags are of sources
     made = _clean(build)
-    _require_pairs(made["train"])
+    for part in reversed(made):
+        _require_pairs(part, made[part])
     for part, number in product([name for name in made if name != "train"], range(len(found))):
         if part in found[number].inputs and parts.look_swapped(made["train"], made[part], number):
             source, target = found[number].inputs[part].paths[0]
@@ -51,11 +52,15 @@ def make(
                 f"The files of {part} or of train look swapped: {source} reads like the targets of "
                 f"train, {target} like the sources. Exchange the wrong ones, with --overwrite."
             )
-    if options.dev_size:
-        made["train"], made["dev"] = parts.hold_out(
-            made["train"], options.dev_size, build.paths(result, "dev"), build.paths(work, "rest"),
-            options.rules.remove_leaks,
-        )  # fmt: skip
+    if any(each.dev_size for each in found):
+        held, rest = (
+            build.paths(work if "dev" in made else result, "dev"),
+            build.paths(work, "rest"),
+        )
+        made["train"], dev = parts.hold_out(made["train"], found, held, rest)
+        if "dev" in made:
+            dev = parts.joined_parts([made["dev"], dev], build.paths(result, "dev"))
+        made["dev"] = dev
     models = _vocabularies(build, made["train"])
     before, names = replace(made["train"]), [each.name for each in found]
     lengths = encoding.encode(
@@ -63,7 +68,7 @@ def make(
         copying=options.copying, languages=[each.languages for each in found],
     )  # fmt: skip
     encoding.encode(made["dev"], models, build.limit, build.paths(result, "dev"), is_train=False)
-    _require_pairs(made["train"], f", --max-length {options.max_length}")
+    _require_pairs("train", made["train"], f", --max-length {options.max_length}")
     too_long = encoding.left_out(lengths, build.limit)
     if too_long.any():
         parts.record_removed(before, names, result, too_long)
@@ -74,7 +79,9 @@ def make(
     report = quality.report(
         build.languages, manifest.parts, lengths, made["train"].keys, _held_out(made),
         options.max_length,
-    ) | {"survey": surveyed}  # fmt: skip
+    ) | {"survey": surveyed, "removed": {
+        name: made["train"].removed_by_rule(number) for number, name in enumerate(names) if name
+    }}  # fmt: skip
     text = json.dumps(report, indent=1, ensure_ascii=False)
     (result / quality.REPORT).write_text(text + "\n", encoding="utf-8", newline="\n")
 
@@ -221,8 +228,12 @@ def _manifest(
     )
 
 
-def _require_pairs(train: PartState, why: str = "") -> None:
-    if not train.pairs:
-        counts = ", ".join(f"{count:,} {rule}" for rule, count in sorted(train.removed.items()))
-        left = f"Cleaning leaves none of {train.pairs_read} training pairs"
-        raise DataError(f"{left} ({counts or 'no text'}{why}): check the files and these rules.")
+def _require_pairs(name: str, part: PartState, why: str = "") -> None:
+    if not part.pairs:
+        rules = part.removed_by_rule().items()
+        counts = ", ".join(f"{count:,} {rule}" for rule, count in rules)
+        pairs = f"{part.pairs_read} {'training' if name == 'train' else name} pairs"
+        raise DataError(
+            f"Cleaning leaves none of {pairs} ({counts or 'no text'}{why}): check the files and "
+            "these rules."
+        )

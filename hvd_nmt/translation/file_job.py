@@ -4,7 +4,6 @@ The lines go to OUT.part, so that another start counts the whole ones and goes o
 OUT.part.job says of which job they are. At the end OUT.part replaces OUT.
 """
 
-import gzip
 import json
 import math
 import os
@@ -24,7 +23,7 @@ from hvd_nmt.common.files import fingerprint, rename_durably, replacing_file, sy
 from hvd_nmt.common.progress import print_line, progress
 from hvd_nmt.common.units import count
 from hvd_nmt.config import EOS
-from hvd_nmt.data.text import count_lines, read_lines, to_utf8
+from hvd_nmt.data.text import ENCODINGS, PACKINGS, UNKNOWN, count_lines, read_lines, to_utf8
 from hvd_nmt.translation import engine
 from hvd_nmt.translation.engine import Engine, Line
 from hvd_nmt.translation.settings import FileJob
@@ -70,8 +69,9 @@ class Output:
 def open_output(path: Path | None, job: str = AFRESH) -> Iterator[Output]:
     """The output: complete when the block ends, and otherwise OUT.part and an older OUT.
 
-    `path` is a file, plain or .gz, or None for standard output. `job` is what decides the lines:
-    those of an equal job are gone on from, but for `AFRESH`, whose input cannot be read again.
+    `path` is a file, packed as its name ends (`PACKINGS`), or None for standard output. `job` is
+    what decides the lines: those of an equal job are gone on from, but for `AFRESH`, whose input
+    cannot be read again.
 
     ConfigError: it cannot be written, another process writes it, or OUT.part is of another job.
     """
@@ -162,13 +162,14 @@ def _find_lines(output: Output, part: Path, mark: Path, job: str) -> None:
 
 
 def _put_in_place(part: Path, path: Path) -> None:
-    if path.suffix != ".gz":
+    packing = PACKINGS.get(path.suffix)
+    if packing is None:
         rename_durably(part, path)
         return
     with (
         replacing_file(path) as draft,
         part.open("rb") as lines,
-        gzip.open(draft, "wb", 6) as packed,
+        packing.open(draft, "wb") as packed,
     ):
         shutil.copyfileobj(lines, packed)
     part.unlink()
@@ -211,7 +212,8 @@ def _translate_all(job: FileJob, loaded: Engine, output: Output) -> None:
     if wrong:
         lost = f"{count(wrong, 'line')}{since} had characters that are not UTF-8, and lost them"
         print_line(f"{name}: {lost}. Convert it, and translate new.txt:")
-        print_line(f"  {to_utf8('LATIN1', name)}")
+        print_line(f"  {to_utf8(UNKNOWN, name)}")
+        print_line(f"{UNKNOWN} is {ENCODINGS}.")
 
 
 def from_stdin() -> Iterator[list[str]]:

@@ -127,7 +127,7 @@ WRONG_FILES = [
     "modle: {width: 8}", "model: {widht: 8}", "zzz: 1", "3: 1", "model: 8", "[1, 2]", "",
     "model:\n  width: 256\n  heads: 4\n  width: 512\n", "model: {width: wide}",
     "model: {width: 256.0}", "model: {width: true}", "model: {width: null}", "run_dir: [a]",
-    "model: {dropout: much}", "model: {dropout: true}", "model: {positions: alibi}", "run_dir: 3",
+    "model: {dropout: much}", "model: {dropout: true}", "model: {positions: alibi}", "run_dir: {}",
     "training: {precision: fp8}", "training: {precision: [auto]}", "model: {width: 256, heads: 3}",
     "run_dir: &a [x, x]\nmodel: &b [*a, *a]\ndata: [*b, *b]", "model: {width: 128000000}",
 ]  # fmt: skip

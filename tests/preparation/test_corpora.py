@@ -147,7 +147,7 @@ def test_what_the_file_cannot_say(files, change, said):
     path = files / "corpora.yaml"
     path.write_text(YAML.replace(*change), encoding="utf-8")
     with pytest.raises(ConfigError) as raised:
-        corpora.read(path, ("en", "de"), Rules(clean="none"))
+        corpora.read(path, ("en", "de"), Rules(clean="none"), files)
     assert said in str(raised.value)
     assert str(raised.value).startswith(str(path))
 

@@ -82,7 +82,7 @@ def test_pairs_stay_pairs(tmp_path_factory, seed, block_pairs):
     whole = [pair for pair in expected if None not in pair]
     kept = [pair for pair in whole if all(side.strip(UNSEEN) for side in pair)]
     assert part.pairs_read == LINES
-    assert part.removed[parts.NOT_UTF8] == sum(None in pair for pair in expected)
+    assert part.removed_by_rule().get(parts.NOT_UTF8, 0) == sum(None in pair for pair in expected)
     assert part.pairs == len(kept) == LINES - sum(part.removed.values())
     assert list(zip(*map(text.read_lines, out), strict=True)) == kept
     for stem, lines in zip(stems, zip(*kept, strict=True), strict=True):

@@ -1,0 +1,267 @@
+"""One file with both sides: TSV, TMX, or a zip archive with one of them, or with the two sides.
+
+Its kind is told by its content. It is read as a stream, plain or compressed.
+"""
+
+import csv
+import re
+import shlex
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, final
+from xml.parsers import expat
+
+from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.common.units import count
+from hvd_nmt.data import language
+from hvd_nmt.data.text import HEAD_BYTES, Row, aligned, is_a, opened, raw_lines
+
+FEW_COLUMNS = "too few columns"
+NO_SEGMENT = "no segment of a language"
+ANOTHER_SEGMENT = "another segment of a language"
+
+_NATIVE = {"bpt", "ept", "it", "ph", "ut"}
+"""elements of TMX that hold formatting, no text"""
+_BREAK = re.compile(r"\s*\n\s*")
+_TABLE_LINES, _FEWEST_LINES = 1_000, 10
+"""a table is known by so many first lines, or by all lines of a shorter file if it has enough"""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How a TSV file is read; columns count from 1."""
+
+    source: int = 0
+    """column of the source; 0: the first of two"""
+    target: int = 0
+    """column of the target; 0: the second of two"""
+    min_scores: Mapping[int, float] = field(default_factory=dict)
+    """column -> least score of a training pair"""
+    quoting: Literal["none", "csv"] = "none"
+    """csv: a field in double quotes may hold TAB, line breaks and doubled quotes"""
+
+    def __post_init__(self) -> None:
+        given = self.source, self.target, *self.min_scores
+        if bool(self.source) != bool(self.target) or min(0, *given) < 0 or 0 in self.min_scores:
+            raise ConfigError("columns: give those of source and target, from 1.")
+
+
+def rows(path: Path, languages: tuple[str, str], columns: Columns) -> Iterator[Row]:
+    """The pairs of a file; DataError: it has none, or cannot be read."""
+    found = False
+    with opened(path) as stream:
+        for row in _rows(stream, str(path), languages, columns):
+            found = True
+            yield row
+    if not found:
+        raise DataError(f"{path} is empty: it needs pairs of sentences.")
+
+
+def require_one_side(path: Path) -> None:
+    """See that a file is not what `rows` reads, as far as that is certain; else DataError."""
+    tabs = [line.count(b"\t") for line in islice(raw_lines(path, str(path)), _TABLE_LINES)]
+    if len(tabs) >= _FEWEST_LINES and len({*tabs}) == 1 and tabs[0]:
+        raise DataError(
+            f"{path} is a table of {tabs[0] + 1} columns, not one side: give it as "
+            f"`--corpus {shlex.quote(str(path))}`, or as `file` in corpora.yaml."
+        )
+
+
+def of_language(code: str, found: Iterable[str]) -> set[str]:
+    """The codes of a language: equal but for case, else of its regions, else longer ones as eng."""
+    ranks = {each: _rank(_plain(code), _plain(each)) for each in found}
+    best = min(ranks.values(), default=0)
+    return {each for each, rank in ranks.items() if rank == best < _OTHER}
+
+
+_OTHER = 3
+
+
+def _rank(wanted: str, code: str) -> int:
+    if code == wanted:
+        return 0
+    if code.startswith(f"{wanted}-"):
+        return 1
+    is_same = "-" not in wanted and language.base(code) == language.base(wanted)
+    return 2 if is_same else _OTHER
+
+
+def _plain(code: str) -> str:
+    return code.lower().replace("_", "-")
+
+
+def _rows(stream: Any, name: str, languages: tuple[str, str], columns: Columns) -> Iterator[Row]:
+    head = stream.peek(HEAD_BYTES)
+    if is_a("TMX file", head):
+        return _of_tmx(stream, name, languages)
+    if is_a("zip archive", head):
+        return _of_zip(stream, name, languages, columns)
+    return _of_table(raw_lines(stream, name), name, columns)
+
+
+def _of_table(lines: Iterator[bytes], name: str, columns: Columns) -> Iterator[Row]:
+    source, target = columns.source or 1, columns.target or 2
+    most = max(source, target, *columns.min_scores)
+    for number, row in enumerate((_quoted if columns.quoting == "csv" else _split)(lines, name)):
+        if not number and not columns.source and len(row) != 2:
+            raise DataError(
+                f"{name} has {count(len(row), 'column')}, not those of source and target: give two "
+                "files, or corpora.yaml with `columns: {source: 1, target: 2}`."
+            )
+        if len(row) < most:
+            yield b"\t".join(row), b"", FEW_COLUMNS
+        else:
+            yield row[source - 1], row[target - 1], _rule(row, columns.min_scores)
+
+
+def _split(lines: Iterable[bytes], name: str) -> Iterator[list[bytes]]:
+    for line in lines:
+        yield line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
+
+
+def _quoted(lines: Iterable[bytes], name: str) -> Iterator[list[bytes]]:
+    # Each byte is a character for a while: wrong UTF-8 is found where all text is decoded.
+    reader = csv.reader((line.decode("latin-1") for line in lines), delimiter="\t", strict=True)
+    try:
+        for row in reader:
+            yield [_BREAK.sub(" ", text).encode("latin-1") for text in row]
+    except csv.Error as error:
+        raise DataError(
+            f"{name}, line {reader.line_num}: {error}: correct its quotes, or remove "
+            "`quoting: csv`."
+        ) from None
+
+
+def _rule(row: Sequence[bytes], min_scores: Mapping[int, float]) -> str:
+    for column, least in min_scores.items():
+        try:
+            if not float(row[column - 1]) >= least:
+                return f"column {column} below {least:g}"
+        except ValueError:
+            return f"column {column} is no number"
+    return ""
+
+
+def _of_zip(stream: Any, name: str, languages: tuple[str, str], columns: Columns) -> Iterator[Row]:
+    try:
+        with zipfile.ZipFile(stream) as archive:
+            files = [file for file in archive.namelist() if not file.endswith("/")]
+            ends = {file: file.rpartition(".")[2] for file in files}
+            sides = [
+                [file for file in files if ends[file] in of_language(code, ends.values())]
+                for code in languages
+            ]
+            whole = [file for file in files if ends[file].lower() in ("tmx", "tsv")]
+            if [*map(len, sides)] == [1, 1]:
+                (source,), (target,) = sides
+                names = f"{name}: {source}", f"{name}: {target}"
+                with archive.open(source) as one, archive.open(target) as other:
+                    lines = [raw_lines(one, names[0]), raw_lines(other, names[1])]
+                    yield from aligned(lines, names)
+            elif len(whole) == 1:
+                with archive.open(whole[0]) as member:
+                    yield from _rows(member, f"{name}: {whole[0]}", languages, columns)
+            else:
+                raise DataError(
+                    f"{name} must have one file that ends in .{languages[0]} and one in "
+                    f".{languages[1]}, or one .tmx or .tsv, but has {', '.join(files[:9])}."
+                )
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:  # or encrypted
+        raise DataError(f"Cannot read {name}: {error}. Check the file.") from None
+
+
+def _of_tmx(stream: Any, name: str, languages: tuple[str, str]) -> Iterator[Row]:
+    tmx, parser = _Tmx(name, languages), expat.ParserCreate()
+    parser.buffer_text = True
+    parser.StartElementHandler, parser.EndElementHandler = tmx.start, tmx.end
+    parser.CharacterDataHandler = tmx.characters
+    # Entities can grow without end, and those of another file cannot be known.
+    parser.EntityDeclHandler = parser.SkippedEntityHandler = tmx.refuse_entity
+    try:
+        while data := stream.read(1 << 16):
+            parser.Parse(data)
+            yield from tmx.rows
+            tmx.rows.clear()
+        parser.Parse(b"", True)
+    except (expat.ExpatError, ValueError, LookupError) as error:  # or an unknown encoding
+        line = parser.CurrentLineNumber
+        reason = expat.ErrorString(error.code) if isinstance(error, expat.ExpatError) else error
+        raise DataError(f"{name}, line {line}: {reason}: correct the XML there.") from None
+    if not tmx.has_pairs and tmx.codes:
+        raise DataError(
+            f"{name} has no entry in {' and '.join(languages)}, but in "
+            f"{', '.join(sorted(tmx.codes))}: give --source-language and --target-language."
+        )
+
+
+@final
+class _Tmx:
+    """The rows of a TMX file, from the parser's events.
+
+    Of several segments of a language in an entry the first makes the pair, as in other programs.
+    """
+
+    def __init__(self, name: str, languages: tuple[str, str]) -> None:
+        self.rows: list[Row] = []
+        self.codes: set[str] = set()
+        self.has_pairs = False
+        self._name, self._languages = name, languages
+        self._segments: list[tuple[str, bytes]] = []
+        self._text: list[str] | None = None
+        self._hidden = 0  # depth in elements without text
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        """An element begins."""
+        if tag == "tu":
+            self._segments = []
+        elif tag == "tuv":
+            self._code = attributes.get("xml:lang") or attributes.get("lang", "")
+        elif tag == "seg":
+            self._text, self._hidden = [], 0
+        elif self._hidden or tag in _NATIVE:
+            self._hidden += 1
+
+    def characters(self, text: str) -> None:
+        """Some text."""
+        if self._text is not None and not self._hidden:
+            self._text.append(text)
+
+    def end(self, tag: str) -> None:
+        """An element ends."""
+        if tag == "seg" and self._text is not None:
+            text = _BREAK.sub(" ", "".join(self._text).strip(" \t\n"))
+            self._segments.append((self._code, text.encode()))
+            self._text = None
+        elif tag == "tu":
+            self._end_entry()
+        elif self._hidden:
+            self._hidden -= 1
+
+    def refuse_entity(self, name: str, *_: object) -> None:
+        """An entity is declared or used that the XML standard does not know."""
+        raise DataError(f"{self._name} has the entity {name}: write its text in its place.")
+
+    def _end_entry(self) -> None:
+        codes = tuple(code for code, _ in self._segments)
+        self.codes.update(codes)
+        places = _places(self._languages, codes)
+        texts = [[self._segments[i][1] for i in side] for side in places]
+        if not all(texts):
+            self.rows.append((b" ".join(texts[0] or texts[1]), b"", NO_SEGMENT))
+            return
+        self.has_pairs = True
+        (source, *sources), (target, *targets) = texts
+        self.rows.append((source, target, ""))
+        self.rows += ((other, target, ANOTHER_SEGMENT) for other in sources)
+        self.rows += ((source, other, ANOTHER_SEGMENT) for other in targets)
+
+
+@cache
+def _places(languages: tuple[str, str], codes: tuple[str, ...]) -> list[list[int]]:
+    """Which segments of an entry are of source and target."""
+    known = [of_language(language, codes) for language in languages]
+    return [[i for i, code in enumerate(codes) if code in side] for side in known]
