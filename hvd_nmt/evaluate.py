@@ -2,10 +2,11 @@
 
     python -m hvd_nmt.evaluate --run runs/demo
     python -m hvd_nmt.evaluate --run runs/demo --checkpoint best latest model.ckpt-600 --part test
+    python -m hvd_nmt.evaluate --run runs/demo --test-set wmt20
     python -m hvd_nmt.evaluate --run runs/demo --source a.en --reference a.de --hypotheses their.de
     python -m hvd_nmt.evaluate --reference a.de b.de --hypotheses first.de second.de
 
-Model and text: --run --checkpoint --part --source --reference --hypotheses --keep --to
+Model and text: --run --checkpoint --part --test-set --source --reference --hypotheses --keep --to
 Scores: --tokenize --json
 Search: --beam-size --length-penalty --normalization --max-length
 Speed and memory: --backend --precision --batch-tokens
@@ -49,6 +50,8 @@ class Options:
     """right translations, one file or more (default: the run's data)"""
     part: Literal["dev", "test"] = "dev"
     """part of the run's data, unless files are given"""
+    test_set: str = ""
+    """a test set of sacreBLEU in the run's languages, such as wmt20, or wmt14/full:en-de"""
     hypotheses: tuple[Path, ...] = ()
     """translations by others, or made earlier; they are scored like those of the checkpoints"""
     keep: Path | None = None
@@ -62,9 +65,13 @@ class Options:
     def __post_init__(self) -> None:
         if self.run is None and not self.hypotheses:
             raise ConfigError("Nothing to score: give --run, --hypotheses, or both.")
-        for name in ("checkpoint", "source", "keep"):
+        for name in ("checkpoint", "source", "keep", "test_set"):
             if self.run is None and getattr(self, name):
-                raise ConfigError(f"--{name} needs --run, the directory of a run.")
+                raise ConfigError(
+                    f"--{name.replace('_', '-')} needs --run, the directory of a run."
+                )
+        if self.test_set and (self.source or self.reference):
+            raise ConfigError("--test-set has its own text: remove --source and --reference.")
         if self.run is None and not self.reference:
             raise ConfigError("Without --run, hypotheses need --reference, the right translation.")
         if self.source is not None and not self.reference:
@@ -77,10 +84,10 @@ class Options:
 @command_line.command("hvd_nmt.evaluate", Options, __doc__)
 def main(options: Options) -> None:
     """Translates, scores, and prints the table or JSON."""
-    source, references, hypotheses = _read(options)
+    source, references, hypotheses, named = _read(options)
     if options.keep is not None:
         options.keep.mkdir(parents=True, exist_ok=True)
-    are_own = not options.reference
+    are_own = not options.reference and not named
     trained = scoring.tokenizers(options.run, are_own) if options.run else {}
     tokenizer: str = options.tokenize
     if is_auto := tokenizer == AUTO:
@@ -98,9 +105,9 @@ def main(options: Options) -> None:
         facts |= {"checkpoints": [str(prefix) for prefix in translations]}
         facts |= settings.output_options()
     corpora = {}
-    if options.run is not None and not options.reference:
+    if options.run is not None and are_own:
         corpora = scoring.by_corpus(options.run, options.part)
-    comparison = scoring.compare(systems, references, tokenizer)
+    comparison = scoring.compare(systems, references, tokenizer, named)
     by_corpus = dict.fromkeys(corpora, comparison)
     if len(corpora) > 1:
         for name, lines in corpora.items():
@@ -132,18 +139,24 @@ def _lines(of: Sequence[Text], lines: range) -> list[Text]:
     return [Text(text.name, text.lines[lines.start : lines.stop]) for text in of]
 
 
-def _read(options: Options) -> tuple[Text | None, list[Text], list[Text]]:
-    """Source, if there is a run to translate it, references and hypotheses: of equal length."""
+def _read(options: Options) -> tuple[Text | None, list[Text], list[Text], dict[str, str]]:
+    """Source, if there is a run to translate it, references and hypotheses: of equal length.
+
+    And what a test set adds to signatures.
+    """
     references = [scoring.read(path) for path in options.reference]
-    source = None
-    if options.source is not None:
+    source, named = None, dict[str, str]()
+    if options.run is not None and options.test_set:
+        to = options.settings.to
+        source, references, named = scoring.test_set(options.test_set, options.run, to)
+    elif options.source is not None:
         source = scoring.read(options.source)
     elif options.run is not None:
         source, target = scoring.prepared(options.run, options.part)
         references = references or [target]
     hypotheses = [scoring.read(path) for path in options.hypotheses]
     scoring.require_equal_lengths([*([source] if source else []), *references, *hypotheses])
-    return source, references, hypotheses
+    return source, references, hypotheses, named
 
 
 if __name__ == "__main__":

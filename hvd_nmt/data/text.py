@@ -209,7 +209,7 @@ def require_text(head: bytes, name: str) -> None:
             "new.txt."
         )
     if _packing(head):
-        raise DataError(f"{name} is compressed: unpack it, or give its file.")
+        raise DataError(f"{name} is compressed: unpack it, or give a file.")
 
 
 def is_a(kind: str, head: bytes) -> bool:

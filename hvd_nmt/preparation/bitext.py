@@ -233,7 +233,8 @@ class _Tmx:
     def end(self, tag: str) -> None:
         """An element ends."""
         if tag == "seg" and self._text is not None:
-            text = _BREAK.sub(" ", "".join(self._text).strip(" \t\n"))
+            text = "".join(self._text).strip(" \t\n")
+            text = _BREAK.sub(" ", text) if "\n" in text else text
             self._segments.append((self._code, text.encode()))
             self._text = None
         elif tag == "tu":

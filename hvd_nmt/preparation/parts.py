@@ -126,13 +126,16 @@ def clean(
         text,
         inputs=[*map(joined, zip(*inputs, strict=True))],
         keys=np.concatenate([block.keys for block in blocks]),
-        corpora=np.repeat(corpus_of, [len(block.keys) for block in blocks]),
+        corpora=np.repeat(np.array(corpus_of, np.int32), [len(block.keys) for block in blocks]),
         numbers=np.concatenate([block.numbers for block in blocks]),
         pairs_read=sum(block.pairs_read for block in blocks),
         text_bytes=np.sum([block.text_bytes for block in blocks], axis=0).tolist(),
         removed=_by_corpus(corpus_of, blocks),
     )
-    if not names:
+    del blocks
+    if not any(
+        each.rules.remove_duplicates or each.rules.remove_leaks for each in corpora if names
+    ):
         return state
     rules = np.full(state.pairs, "", object)
     for number, corpus in enumerate(corpora):

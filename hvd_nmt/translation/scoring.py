@@ -7,16 +7,19 @@ equal its p-value is the smallest there is, and ours is 1.
 Source: Koehn 2004 (paired bootstrap). The seed is sacreBLEU's, which SACREBLEU_SEED changes.
 """
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import sacrebleu
+from sacrebleu.dataset import DATASETS
 from sacrebleu.significance import PairedTest, Result
+from sacrebleu.utils import SACREBLEU_DIR, get_reference_files, get_source_file
 
 from hvd_nmt.checkpoints.run_files import data_of_run, load_config
-from hvd_nmt.common.errors import DataError
+from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.progress import print_line, progress
 from hvd_nmt.data import bleu, corpus, language
 from hvd_nmt.data.text import read_lines
@@ -96,6 +99,42 @@ def prepared(run: Path, part: str) -> tuple[Text, Text]:
     return source, target
 
 
+def test_set(name: str, run: Path, to: str) -> tuple[Text, list[Text], dict[str, str]]:
+    """Source and references of a test set of sacreBLEU, and its part of the signatures.
+
+    Its languages are those of the run, to the language `to` if it has several; or "wmt20:en-de"
+    names them. ConfigError: there is no such test set; DataError: it cannot be downloaded.
+    """
+    name, _, pair = name.partition(":")
+    if name not in DATASETS:
+        near = difflib.get_close_matches(name, DATASETS, n=3, cutoff=0.5) or sorted(DATASETS)
+        raise ConfigError(f"sacreBLEU has no test set {name}; it has {', '.join(near)}.")
+    pairs = [pair] if pair else _directions(run, to) or _directions(run, "")
+    if len(pairs) != 1:
+        raise ConfigError(f"The run has {', '.join(pairs)}: add --to, one of the targets.")
+    if pairs[0] not in DATASETS[name].langpairs:
+        known = ", ".join(DATASETS[name].langpairs)
+        raise ConfigError(f"sacreBLEU's test set {name} has no {pairs[0]}, but {known}.")
+    if not [*Path(SACREBLEU_DIR, name).glob(f"*.{pairs[0]}.src")]:
+        print_line(f"sacreBLEU downloads {name} to {SACREBLEU_DIR}, for which it needs the network")
+    try:
+        files = get_source_file(name, pairs[0]), *get_reference_files(name, pairs[0])
+    except (OSError, SystemExit) as error:  # it ends the process where a checksum is wrong
+        raise DataError(
+            f"sacreBLEU cannot get {name} ({getattr(error, 'reason', error)}): see that the "
+            f"network is there, or copy {Path(SACREBLEU_DIR, name)} from another machine."
+        ) from None
+    source, *references = (read(Path(file)) for file in files)
+    return source, references, {"test": name, "lang": pairs[0]}
+
+
+def _directions(run: Path, to: str) -> list[str]:
+    manifest = data_of_run(run, load_config(run))[1]
+    pairs = [(each.source_language, each.target_language) for each in manifest.corpora]
+    pairs = pairs or [(manifest.source_language, manifest.target_language)]
+    return sorted({"-".join(map(language.base, pair)) for pair in pairs if to in ("", pair[1])})
+
+
 def tokenizers(run: Path, are_own: bool) -> dict[str, str]:
     """Of BLEU in the training of a run, by corpus, and "" for all text.
 
@@ -162,9 +201,13 @@ def require_equal_lengths(texts: Sequence[Text]) -> None:
 
 
 def compare(
-    systems: Sequence[Text], references: Sequence[Text], tokenizer: str = bleu.USUAL
-) -> Comparison:
-    """Scores systems and compares each with the first; see `require_equal_lengths`."""
+    systems: Sequence[Text], references: Sequence[Text], tokenizer: str = bleu.USUAL,
+    named: Mapping[str, str] | None = None,
+) -> Comparison:  # fmt: skip
+    """Scores systems and compares each with the first; see `require_equal_lengths`.
+
+    `named` goes into the signatures, as `test_set` gives it.
+    """
     lines = _without_blank([reference.lines for reference in references])
     signatures, found = PairedTest(
         list(systems),
@@ -183,12 +226,14 @@ def compare(
             if other.score == first.score:
                 other.p_value = 1.0
     ter, seed = bleu.ter(tokenizer, references=lines), signatures["BLEU"].info["seed"]
+    signatures["TER"] = ter.get_signature()
+    for signature in signatures.values():
+        signature.info |= named or {}
     return Comparison(
         systems=tuple(system.name for system in systems),
         scores=found,
         ter=[ter.corpus_score(system.lines, None).score for system in systems],
-        signatures={name: each.format() for name, each in signatures.items()}
-        | {"TER": ter.get_signature().format()},
+        signatures={name: each.format() for name, each in signatures.items()},
         sentences=len(lines[0]),
         references=len(lines),
         seed=None if seed == "none" else int(seed),

@@ -75,7 +75,7 @@ def test_compressed_files_are_read_whole_or_refused(tmp_path, pack, suffix):
         path.write_bytes(torn)
         with pytest.raises(DataError, match=rf"a\.en\.{suffix}: \w"):
             list(read_lines(path))
-    with pytest.raises(DataError, match="is compressed: unpack it, or give its file"):
+    with pytest.raises(DataError, match="is compressed: unpack it, or give a file"):
         list(read_lines(io.BytesIO(packed), lenient=True))
 
 
