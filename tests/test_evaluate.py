@@ -16,11 +16,14 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
+from sacrebleu.dataset import DATASETS
 
 import copying
 from hvd_nmt import config, evaluate, translate
 from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.find import find
+from hvd_nmt.data import corpus
+from hvd_nmt.translation import scoring
 
 
 @pytest.fixture
@@ -155,6 +158,51 @@ def test_a_mistake_is_one_sentence(words, code, says, folder, capsys):
     assert err.startswith(f"hvd_nmt.evaluate: {says}")
     assert err.count("\n") == 1
     assert Path("kept/copy.txt").read_text().splitlines() == copying.LINES
+
+
+@pytest.fixture
+def test_sets(tmp_path, monkeypatch):
+    """Two small test sets where sacreBLEU looks for them; a server that is not there has others."""
+    for name, fields in (("wmt20", ["ref"]), ("wmt20/tworefs", ["ref-0", "ref-1"])):
+        folder = tmp_path / "sets" / name
+        folder.mkdir(parents=True)
+        monkeypatch.setattr(DATASETS[name], "_outdir", os.fspath(folder))
+        for field in ("src", *fields, "docid", "genre", "origlang"):
+            lines = [f"{line} {field.removeprefix('ref')}".strip() for line in copying.LINES[:5]]
+            path = folder / f"{name.replace('/', '_')}.en-de.{field}"
+            path.write_text("".join(line.removesuffix(" src") + "\n" for line in lines))
+    monkeypatch.setattr(scoring, "SACREBLEU_DIR", os.fspath(tmp_path / "sets"))
+    monkeypatch.setattr(DATASETS["wmt19"], "_outdir", os.fspath(tmp_path / "sets" / "wmt19"))
+    monkeypatch.setattr(
+        DATASETS["wmt19"], "_rawdir", os.fspath(tmp_path / "sets" / "wmt19" / "raw")
+    )
+    monkeypatch.setattr(DATASETS["wmt19"], "data", ["http://127.0.0.1:9/wmt19.tgz"])
+
+
+def test_a_test_set_by_its_name(folder, test_sets, toy_data, mixed_data, monkeypatch, capsys):
+    words = ("--run", "run", "--checkpoint", "copy", "--test-set")
+    first, *others = corpus.read_manifest(mixed_data).corpora
+    several = [dataclasses.replace(first, target_language="fr"), *others]
+    manifest = corpus.read_manifest(toy_data)
+    data = [dataclasses.replace(manifest, corpora=several), manifest]
+    monkeypatch.setattr(scoring, "data_of_run", lambda run, config: (toy_data, data[-1]))
+    found = told(capsys, *words, "wmt20")
+    assert found["sentences"] == 5
+    assert found["systems"][0]["scores"]["BLEU"]["score"] == pytest.approx(100)
+    assert "|test:wmt20|lang:en-de|" in found["signatures"]["BLEU"]
+    found = told(capsys, *words, "wmt20/tworefs:en-de")
+    assert "nrefs:2|" in found["signatures"]["TER"]
+    assert found["systems"][0]["scores"]["BLEU"]["score"] < 100
+    for name, code, says in (
+        ("wmt2O", 2, "sacreBLEU has no test set wmt2O; it has wmt2"),
+        ("wmt20:en-xx", 2, "sacreBLEU's test set wmt20 has no en-xx, but cs-en, "),
+        ("wmt19", 3, "sacreBLEU cannot get wmt19 ([Errno 111] Connection refused): see that"),
+    ):
+        assert evaluate.main([*words, name]) == code
+        assert says in capsys.readouterr().err
+    data.pop()
+    assert evaluate.main([*words, "wmt20", "--to", "xx"]) == 2
+    assert "The run has en-de, en-fr: add --to, one of the targets" in capsys.readouterr().err
 
 
 LONGER = ("--length-penalty", "5")

@@ -4,6 +4,7 @@ Mostly with a model that copies its source (tests/copying.py), so the right outp
 """
 
 import gzip
+import lzma
 import random
 import signal
 import subprocess
@@ -240,10 +241,10 @@ def test_reader_that_has_enough_ends_the_command_quietly(forked):
 
 
 def test_kill_9_in_the_middle_loses_and_doubles_no_line(forked, tmp_path):
-    path, part = tmp_path / "out.gz", tmp_path / "out.gz.part"
+    path, part = tmp_path / "out.xz", tmp_path / "out.xz.part"
     lines = [f"{line} dog" for line in copying.LINES * 2]
     Path(tmp_path / "in").write_text("\n".join(lines))
-    files = ("--beam-size", "1", "--input", "in", "--output", "out.gz")
+    files = ("--beam-size", "1", "--input", "in", "--output", "out.xz")
 
     def start(change, *more):
         return forked("engine.CHUNK_LINES = 7\n" + change, *files, *more)
@@ -264,5 +265,5 @@ engine.Engine.search = counted
     done = [list(map(int, line.split())) for line in resumed.stdout.splitlines()]
     assert done[0][0] == 15  # two chunks were known to be whole
     assert sum(count for _, count in done) == len(lines) - 14
-    assert gzip.decompress(path.read_bytes()).decode().splitlines() == lines
+    assert lzma.decompress(path.read_bytes()).decode().splitlines() == lines
     assert not part.exists()

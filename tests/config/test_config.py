@@ -116,6 +116,21 @@ def test_every_value_survives_the_round_trip(text, tmp_path):
     assert different == documented_fields().keys()
 
 
+def test_text_is_text_where_text_is_wanted(tmp_path):
+    path = tmp_path / "c"
+    path.write_text("no: 1\nname: [on, 1_000, 2024-05-01, ~]\ndate: 1e3\nother: [on, 1_000]\n")
+    found = configuration.serialization.read_yaml(path, ["name", "date"])
+    assert found == {
+        "no": 1, "name": ["on", "1_000", "2024-05-01", None], "date": "1e3", "other": [True, 1000]
+    }  # fmt: skip
+    found = load_text(
+        path, "{run_dir: 2024-05-01, data: {directory: no}, telemetry: {tracker: none}}"
+    )
+    assert (found.run_dir, found.data.directory) == (Path("2024-05-01"), Path("no"))
+    stages = "{data: {stages: [{until: end, weights: {no: 1}}]}}"
+    assert load_text(path, stages).data.stages[0].weights == {"no": 1.0}
+
+
 def test_yaml_numbers_as_people_write_them(tmp_path):
     found = load_text(tmp_path / "c", "training: {adam_epsilon: 1e-9, learning_rate: 1}")
     assert found.training.adam_epsilon == 1e-9

@@ -134,9 +134,64 @@ def test_tags_may_be_reserved_and_one_direction_names_the_files(files):
     assert list(sentencepiece_model.tags(model)) == ["<bt>", "<2de>", "<web>"]
 
 
+WHOLE = """
+corpora:
+  - name: on
+    file: [on.tsv]
+    columns: {source: 2, target: 3, min_scores: {1: 0.5}}
+    target_language: no
+    tags: [<2no>]
+    dev_size: 3
+    test: {file: test.tmx}
+  - {name: 1_000, file: mtdata.tsv, dev: {source: dev.s, target: dev.t}, date: 2024-05-01}
+"""
+
+
+def test_files_with_both_sides_held_out_pairs_and_text_that_yaml_takes_for_other_things(
+    files, capsys
+):
+    write(files, "on.tsv", [f"{i / 100}\t{line(i)}\tLE {line(i)}" for i in range(100)])
+    write(
+        files, "mtdata.tsv", [f"{line(i)}\t{line(i).upper()}" for i in (*range(200, 260), 49, 58)]
+    )
+    segments = (f'<tuv xml:lang="{code}"><seg>x {code}</seg></tuv>' for code in ("en", "no"))
+    write(files, "test.tmx", [f"<tmx><body><tu>{''.join(segments)}</tu></body></tmx>"])
+    assert prepared(files, WHOLE) == 0
+    said = capsys.readouterr().out
+    data = corpus.load(files / "out")
+    found = {each.name: (each.direction, each.date, each.pairs) for each in data.manifest.corpora}
+    assert found == {
+        "on": ("en-no", "", {"test": 1, "dev": 3, "train": 47}),
+        "1_000": ("en-de", "2024-05-01", {"test": 0, "dev": 6, "train": 61}),
+    }
+    # 50 pairs stay, of which 3 are taken evenly: the one in a sixth of them, then each third.
+    sources, targets = data.text("dev")
+    assert sources == [*(f"<2no> {line(i)}" for i in (58, 75, 91)), *DEV]
+    assert targets == [*(f"LE {line(i)}" for i in (58, 75, 91)), *(text.upper() for text in DEV)]
+    assert data.text("test") == (["<2no> x en"], ["x no"])
+    assert "corpus on: removed 50 column 1 below 0.5, 3 held out for dev" in said
+    assert "corpus 1_000: removed 1 source is in dev" in said
+    rows = gzip.decompress((files / "out" / "removed.on.tsv.gz").read_bytes()).decode().splitlines()
+    assert rows[0] == f"column 1 below 0.5\t1\t{line(0)}\tLE {line(0)}"
+    assert prepared(files, WHOLE) == 0
+    assert "nothing to prepare" in capsys.readouterr().out
+    for old, new in (("1: 0.5", "1: 0.6"), ("dev_size: 3", "dev_size: 4")):
+        assert prepared(files, WHOLE.replace(old, new)) == 3
+        assert "other settings" in capsys.readouterr().err
+    assert prepared(files, WHOLE.replace("dev_size: 3", "dev_size: 26"), "--overwrite") == 3
+    assert "corpus on: dev_size 26 is more than half of the 50" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        (("source: clean.s", "file: clean.s"), "train has a file with both sides: remove source"),
+        (("weight: 2", "columns: {source: 1}"), "train: columns are those of a `file`"),
+        (("weight: 2", "dev_size: 5"), "dev_size must be a number of training pairs, instead of"),
+        (
+            ("source: [crawled.s], target: [crawled.t]", "file: x, columns: {source: a}"),
+            "columns must be numbers, from 1, such as {source: 2, target: 3, min_scores: {1: 0.5}}",
+        ),
         (("weight: 2", "wieght: 2"), "corpus clean: unknown key 'wieght' (did you mean 'weight'?)"),
         (("name: crawled", "name: clean"), "two corpora are named clean"),
         (("[crawled.t]", "[crawled.t, a]"), "corpus crawled: train has 1 source and 2 target"),

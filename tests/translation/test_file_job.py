@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.data.text import PACKINGS, read_lines
 from hvd_nmt.translation import file_job
 from hvd_nmt.translation.file_job import open_output
 
@@ -55,6 +56,18 @@ def test_an_input_that_cannot_be_read_again_starts_afresh(tmp_path):
     with open_output(path) as out:
         out.write(["b"])
     assert path.read_text() == "b\n"
+
+
+@pytest.mark.parametrize("suffix", PACKINGS)
+def test_an_output_is_packed_as_its_name_ends(tmp_path, suffix):
+    path = tmp_path / f"out{suffix}"
+    interrupted(path, ["ä"])
+    assert [name for name in names(tmp_path) if not name.endswith((".part", ".job"))] == []
+    with open_output(path, "a job") as out:
+        out.write(["b"])
+    assert PACKINGS[suffix].mark.match(path.read_bytes())
+    assert list(read_lines(path)) == ["ä", "b"]
+    assert names(tmp_path) == [path.name]
 
 
 @pytest.mark.parametrize("other", ["another job", file_job.AFRESH])
