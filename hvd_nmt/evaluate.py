@@ -51,7 +51,7 @@ class Options:
     part: Literal["dev", "test"] = "dev"
     """part of the run's data, unless files are given"""
     test_set: str = ""
-    """a test set of sacreBLEU in the run's languages, such as wmt20, or wmt14/full:en-de"""
+    """one of sacreBLEU, as wmt20; its languages are the run's, or wmt20:en-de"""
     hypotheses: tuple[Path, ...] = ()
     """translations by others, or made earlier; they are scored like those of the checkpoints"""
     keep: Path | None = None

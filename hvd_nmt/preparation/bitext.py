@@ -9,11 +9,12 @@ import shlex
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, final
-from xml.parsers import expat
+from typing import Any, Literal
+
+from lxml import etree
 
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.units import count
@@ -24,7 +25,8 @@ FEW_COLUMNS = "too few columns"
 NO_SEGMENT = "no segment of a language"
 ANOTHER_SEGMENT = "another segment of a language"
 
-_NATIVE = {"bpt", "ept", "it", "ph", "ut"}
+_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+_NATIVE = ("bpt", "ept", "it", "ph", "ut")
 """elements of TMX that hold formatting, no text"""
 _BREAK = re.compile(r"\s*\n\s*")
 _TABLE_LINES, _FEWEST_LINES = 1_000, 10
@@ -175,94 +177,48 @@ def _of_zip(stream: Any, name: str, languages: tuple[str, str], columns: Columns
 
 
 def _of_tmx(stream: Any, name: str, languages: tuple[str, str]) -> Iterator[Row]:
-    tmx, parser = _Tmx(name, languages), expat.ParserCreate()
-    parser.buffer_text = True
-    parser.StartElementHandler, parser.EndElementHandler = tmx.start, tmx.end
-    parser.CharacterDataHandler = tmx.characters
-    # Entities can grow without end, and those of another file cannot be known.
-    parser.EntityDeclHandler = parser.SkippedEntityHandler = tmx.refuse_entity
+    """Of several segments of a language in an entry the first makes the pair, as is usual."""
+    places, known, has_pairs = cache(partial(_places, languages)), set[str](), False
     try:
-        while data := stream.read(1 << 16):
-            parser.Parse(data)
-            yield from tmx.rows
-            tmx.rows.clear()
-        parser.Parse(b"", True)
-    except (expat.ExpatError, ValueError, LookupError) as error:  # or an unknown encoding
-        line = parser.CurrentLineNumber
-        reason = expat.ErrorString(error.code) if isinstance(error, expat.ExpatError) else error
-        raise DataError(f"{name}, line {line}: {reason}: correct the XML there.") from None
-    if not tmx.has_pairs and tmx.codes:
+        # Entities, which can grow without end, are left as they are.
+        for _, unit in etree.iterparse(stream, tag="tu", resolve_entities=False, no_network=True):
+            variants = [*unit.iterchildren("tuv")]
+            codes = tuple(each.get(_LANGUAGE) or each.get("lang", "") for each in variants)
+            known.update(codes)
+            sources, targets = ([_text(variants[i], name) for i in side] for side in places(codes))
+            if sources and targets:
+                has_pairs = True
+                yield sources[0], targets[0], ""
+                yield from ((other, targets[0], ANOTHER_SEGMENT) for other in sources[1:])
+                yield from ((sources[0], other, ANOTHER_SEGMENT) for other in targets[1:])
+            else:
+                yield b" ".join(sources), b" ".join(targets), NO_SEGMENT
+            unit.clear()
+            while unit.getprevious() is not None:
+                del unit.getparent()[0]
+    except etree.XMLSyntaxError as error:
+        reason = (error.msg or "").partition(", line")[0]
+        raise DataError(f"{name}, line {error.lineno}: {reason}: correct the XML there.") from None
+    if known and not has_pairs:
         raise DataError(
             f"{name} has no entry in {' and '.join(languages)}, but in "
-            f"{', '.join(sorted(tmx.codes))}: give --source-language and --target-language."
+            f"{', '.join(sorted(known))}: give --source-language and --target-language."
         )
 
 
-@final
-class _Tmx:
-    """The rows of a TMX file, from the parser's events.
-
-    Of several segments of a language in an entry the first makes the pair, as in other programs.
-    """
-
-    def __init__(self, name: str, languages: tuple[str, str]) -> None:
-        self.rows: list[Row] = []
-        self.codes: set[str] = set()
-        self.has_pairs = False
-        self._name, self._languages = name, languages
-        self._segments: list[tuple[str, bytes]] = []
-        self._text: list[str] | None = None
-        self._hidden = 0  # depth in elements without text
-
-    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        """An element begins."""
-        if tag == "tu":
-            self._segments = []
-        elif tag == "tuv":
-            self._code = attributes.get("xml:lang") or attributes.get("lang", "")
-        elif tag == "seg":
-            self._text, self._hidden = [], 0
-        elif self._hidden or tag in _NATIVE:
-            self._hidden += 1
-
-    def characters(self, text: str) -> None:
-        """Some text."""
-        if self._text is not None and not self._hidden:
-            self._text.append(text)
-
-    def end(self, tag: str) -> None:
-        """An element ends."""
-        if tag == "seg" and self._text is not None:
-            text = "".join(self._text).strip(" \t\n")
-            text = _BREAK.sub(" ", text) if "\n" in text else text
-            self._segments.append((self._code, text.encode()))
-            self._text = None
-        elif tag == "tu":
-            self._end_entry()
-        elif self._hidden:
-            self._hidden -= 1
-
-    def refuse_entity(self, name: str, *_: object) -> None:
-        """An entity is declared or used that the XML standard does not know."""
-        raise DataError(f"{self._name} has the entity {name}: write its text in its place.")
-
-    def _end_entry(self) -> None:
-        codes = tuple(code for code, _ in self._segments)
-        self.codes.update(codes)
-        places = _places(self._languages, codes)
-        texts = [[self._segments[i][1] for i in side] for side in places]
-        if not all(texts):
-            self.rows.append((b" ".join(texts[0] or texts[1]), b"", NO_SEGMENT))
-            return
-        self.has_pairs = True
-        (source, *sources), (target, *targets) = texts
-        self.rows.append((source, target, ""))
-        self.rows += ((other, target, ANOTHER_SEGMENT) for other in sources)
-        self.rows += ((source, other, ANOTHER_SEGMENT) for other in targets)
-
-
-@cache
 def _places(languages: tuple[str, str], codes: tuple[str, ...]) -> list[list[int]]:
     """Which segments of an entry are of source and target."""
     known = [of_language(language, codes) for language in languages]
     return [[i for i, code in enumerate(codes) if code in side] for side in known]
+
+
+def _text(variant: Any, name: str) -> bytes:
+    segment = next(variant.iterchildren("seg"), None)
+    text = "" if segment is None else segment.text or ""
+    if segment is not None and len(segment):
+        for entity in segment.iter(etree.Entity):
+            raise DataError(f"{name} has the entity {entity.text}: write its text instead.")
+        etree.strip_elements(segment, *_NATIVE, with_tail=False)
+        text = "".join(segment.itertext())
+    text = text.strip(" \t\n")
+    return (_BREAK.sub(" ", text) if "\n" in text else text).encode()

@@ -84,7 +84,7 @@ def test_entries_of_a_translation_memory(tmp_path):
     ))  # fmt: skip
     assert rows == [
         ("color", "Farbe", ""), ("a b & c d", "x", ""),
-        ("one", "eins", ""), ("one", "ein", ANOTHER_SEGMENT), ("nur", "", NO_SEGMENT),
+        ("one", "eins", ""), ("one", "ein", ANOTHER_SEGMENT), ("", "nur", NO_SEGMENT),
     ]  # fmt: skip
 
 
@@ -101,7 +101,8 @@ def test_columns_scores_and_quotes(tmp_path):
             Columns(**wrong)
 
 
-BOMB = HEAD.format("UTF-8").replace("SYSTEM", '[<!ENTITY a "aa"><!ENTITY b "&a;&a;">]><!--') + "-->"
+GROWING = "".join(f'<!ENTITY e{i} "{f"&e{i - 1};" * 10}">' for i in range(1, 10))
+BOMB = MEMORY.replace(b'SYSTEM "tmx14.dtd"', f'[<!ENTITY e0 "{"a" * 99}">{GROWING}]'.encode())
 
 
 @pytest.mark.parametrize(
@@ -110,11 +111,13 @@ BOMB = HEAD.format("UTF-8").replace("SYSTEM", '[<!ENTITY a "aa"><!ENTITY b "&a;&
         (b"", "is empty: it needs pairs"), (zipped(x__en="", x__de=""), r"x\.en is empty"),
         ("a\tb\tc\n", "has 3 columns, not those"), ("a\n", "has 1 column, not those of source and"),
         (b"a\tb\n".decode().encode("utf-16"), "is UTF-16"),
-        ('x\t"y\n', None), (MEMORY[:700], r"line \d+: (no element found|unclosed token): correct"),
-        (MEMORY.replace(b"</seg>", b"", 1), r"line 4: mismatched tag: correct the XML"),
-        (MEMORY.replace(b"UTF-8", b"SHIFT_JIS"), r"line 1: .*multi-byte encodings are not"),
-        (BOMB + "<body>&b;</body></tmx>", "has the entity a: write its text"),
-        (MEMORY.replace(b"dog", b"&nbsp;"), "has the entity nbsp: write its text"),
+        ('x\t"y\n', None), (MEMORY[:700], "line 8: Premature end of data in tag seg line 8: corr"),
+        (MEMORY.replace(b"</seg>", b"", 1), "line 4: Opening and ending tag mismatch: seg line 4"),
+        (MEMORY.replace(b"UTF-8", b"KLINGON"), "line 1: Unsupported encoding: KLINGON"),
+        (BOMB.replace(b"dog 7", b"&e0;"), "has the entity &e0;: write its text instead"),
+        (BOMB.replace(b"dog 7", b"&e9;"), "line 1: Maximum entity amplification factor exceeded"),
+        (BOMB.replace(b'"DE"', b'"&e9;"', 1), "line 4: Maximum entity amplification factor exceed"),
+        (MEMORY.replace(b"dog 7", b"&nbsp;"), "has the entity &nbsp;: write its text instead"),
         (tmx(entry(("fr", "x"), ("de-CH", "y"))), r"no entry in en and de, but in de-CH, fr: give"),
         (zipped(x__en="a", y__en="b", x__de="c"), r"or one \.tmx or \.tsv, but has x\.en, y\.en"),
         (zipped(x__en="a\nb\n", x__de="c\n"), r"file: x\.en has 2 lines, but .*x\.de has 1"),
