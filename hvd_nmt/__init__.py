@@ -59,8 +59,9 @@ def prepare_data(out: _Path, **options: Any) -> Path:
 
     Args:
         out (path): data directory to make.
-        train_source, train_target (path): UTF-8 text, plain, .gz, .bz2 or .xz; line N of one
+        train_source, train_target (path): UTF-8 text, plain or compressed; line N of one
             translates line N of the other.
+        corpus (list of str): instead of them, files with both sides: TSV, TMX, zip or mtdata:ID.
         dev_source, dev_target, test_source, test_target (path): the same, for scores.
         dev_size (int, pairs): training pairs to hold out instead of dev files.
         source_language, target_language (str): by default en and de.

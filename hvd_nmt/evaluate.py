@@ -45,7 +45,7 @@ class Options:
     checkpoint: tuple[str, ...] = ()
     """best (by evaluation.best_by), latest, or prefixes (default: best)"""
     source: Path | None = None
-    """text to translate, a sentence per line (default: the run's data); plain or .gz"""
+    """text to translate, a sentence per line (default: the run's data)"""
     reference: tuple[Path, ...] = ()
     """right translations, one file or more (default: the run's data)"""
     part: Literal["dev", "test"] = "dev"

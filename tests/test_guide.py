@@ -8,10 +8,12 @@ import shlex
 import shutil
 import socket
 import subprocess
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from backports import zstd
 
 import toy
 from forks import EAGER, Forks
@@ -30,6 +32,8 @@ ONLY_PARSED = {
     "v100": "two hosts: tests/rig trains on them",
     "--dataset": "a download: tests/test_prepare.py has one from a server of its own",
     "mlflow": "a server: tests/telemetry/test_tracker.py",
+    "--test-set": "a download: tests/test_evaluate.py",
+    "mtdata:": "a download: tests/preparation/test_mtdata.py",
     "hvd_nmt.convert": "models of other programs: tests/formats",
 }
 """words of commands of ours that cannot run here -> why, and what tests them"""
@@ -86,6 +90,7 @@ def folder(toy_commands: Forks, tmp_path_factory: pytest.TempPathFactory) -> Pat
     for seed, (names, lines) in enumerate(sizes.items()):
         stem, *endings = names.split()
         _write_sides(folder, stem, endings, lines, seed)
+    _write_both_sides(folder)
     (folder / "hostfiles").symlink_to(toy.ROOT / "hostfiles")
     (folder / ".venv/bin").mkdir(parents=True)
     (folder / ".venv/bin/activate").touch()
@@ -179,3 +184,21 @@ def _write_sides(folder: Path, stem: str, endings: list[str], lines: int, seed: 
         side = source if ending.startswith(".en") else [line[::-1] for line in source]
         text = "".join(f"{line}\n" for line in side).encode()
         (folder / f"{stem}{ending}").write_bytes(gzip.compress(text) if "gz" in ending else text)
+
+
+def _write_both_sides(folder: Path) -> None:
+    """The same text in one file, with scores from 0 to 1 in the TSV."""
+    _write_sides(folder, "both", [".en", ".de"], 150, 98)
+    sides = [(folder / f"both.{code}").read_text(encoding="utf-8") for code in ("en", "de")]
+    pairs = list(zip(*(side.splitlines() for side in sides), strict=True))
+    rows = "".join(f"{i / 150}\t{a}\t{b}\n" for i, (a, b) in enumerate(pairs))
+    (folder / "crawled.tsv.zst").write_bytes(zstd.compress(rows.encode()))
+    form = (
+        '<tu><tuv xml:lang="en-US"><seg>{}</seg></tuv><tuv xml:lang="de"><seg>{}</seg></tuv></tu>'
+    )
+    units = "".join(form.format(*pair) for pair in pairs)
+    (folder / "memory.tmx").write_text(f"<tmx><body>{units}</body></tmx>", encoding="utf-8")
+    with zipfile.ZipFile(folder / "de-en.txt.zip", "w") as archive:
+        archive.writestr("README", "of OPUS")
+        for code, side in zip(("en", "de"), sides, strict=True):
+            archive.writestr(f"News.de-en.{code}", side)

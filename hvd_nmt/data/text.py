@@ -175,7 +175,7 @@ def raw_lines(source: str | Path | Iterable[bytes], name: str) -> Iterator[bytes
         lines = iter(stream)
         head = stream.peek(HEAD_BYTES) if hasattr(stream, "peek") else b""
         first = next(lines, b"")
-        require_text(head or first, name)
+        _require_text(head or first, name)
         # Nothing is left of a file that holds a byte order mark and nothing else.
         yield from chain(filter(None, [first.removeprefix(codecs.BOM_UTF8)]), lines)
 
@@ -199,7 +199,7 @@ def _readable(name: str) -> Iterator[None]:
         raise DataError(f"Cannot read {name}: {reason}. Check the path and the file.") from None
 
 
-def require_text(head: bytes, name: str) -> None:
+def _require_text(head: bytes, name: str) -> None:
     for kind, (mark, remedy) in _NO_TEXT.items():
         if mark.match(head):
             raise DataError(f"{name} is a {kind}: {remedy.format(shlex.quote(name))}.")

@@ -78,9 +78,9 @@ class FileJob:
     checkpoint: tuple[str, ...] = ("best",)
     """best (by evaluation.best_by), latest, or a prefix; several translate as an ensemble"""
     input: Path | None = None
-    """text, one sentence per line, plain or .gz (default: stdin)"""
+    """text, one sentence per line, plain or compressed (default: stdin)"""
     output: Path | None = None
-    """translations, plain or .gz (default: stdout)"""
+    """translations, plain, .gz, .bz2, .xz or .zst (default: stdout)"""
     json: bool = False
     """print JSON with scores, tokens and alignments"""
     settings: OmitArgPrefixes[Settings] = dataclasses.field(default_factory=Settings)
