@@ -16,7 +16,14 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from hvd_nmt.common.errors import BY_EXIT_CODE, ClusterError, RunError, UserError, reported
+from hvd_nmt.common.errors import (
+    BY_EXIT_CODE,
+    ClusterError,
+    ConfigError,
+    RunError,
+    UserError,
+    reported,
+)
 from hvd_nmt.common.rank_environment import integer
 from hvd_nmt.training.heartbeat import LOST, Heartbeat
 
