@@ -108,6 +108,9 @@ def main(options: Options) -> None:
     if options.run is not None and are_own:
         corpora = scoring.by_corpus(options.run, options.part)
     comparison = scoring.compare(systems, references, tokenizer, named)
+    if options.run is not None and source is not None:
+        text = options.test_set or (options.part if are_own else Path(source.name).name)
+        scoring.record(options.run, translations, text, comparison, settings.decoding.beam_size)
     by_corpus = dict.fromkeys(corpora, comparison)
     if len(corpora) > 1:
         for name, lines in corpora.items():

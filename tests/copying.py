@@ -12,6 +12,8 @@ import sys
 import tensorflow as tf
 
 from hvd_nmt.checkpoints.find import find
+from hvd_nmt.checkpoints.manifest import Manifest
+from hvd_nmt.checkpoints.names import SUFFIXES
 from hvd_nmt.checkpoints.run_files import CONFIG
 from hvd_nmt.config import EOS, PAD, Config, save
 from hvd_nmt.model.tokenizer import Tokenizer
@@ -62,7 +64,9 @@ def run_directory(folder):
     save(Config(), folder / CONFIG)
     for name in ("copy", "short"):
         (folder / f"{name}.index").touch()
-        (folder / f"{name}.json").write_text(name, encoding="utf-8")
+        files = {suffix: {"n_bytes": 1, "sha256": name} for suffix in SUFFIXES}
+        manifest = Manifest(100, None, "", "", {}, 104, 1, files)
+        (folder / f"{name}.json").write_text(manifest.text(), encoding="utf-8")
     return folder
 
 

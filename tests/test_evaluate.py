@@ -23,6 +23,7 @@ from hvd_nmt import config, evaluate, translate
 from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.data import corpus
+from hvd_nmt.records import scores
 from hvd_nmt.translation import scoring
 
 
@@ -58,6 +59,9 @@ def test_checkpoints_and_files_are_scored_side_by_side(folder, capsys):
     assert ter[0]["score"] == 0
     assert bleu[1]["score"] < bleu[2]["score"] < 100
     assert [row["p_value"] is None for row in bleu] == [True, False, False]
+    (kept,) = scores.of(Path("run"), "short")  # its SHA-256, as tests/copying.py has it
+    assert (kept["text"], kept["sentences"]) == ("source", len(copying.LINES))
+    assert kept["scores"]["BLEU"] == bleu[1]["score"]
     assert bleu[1]["p_value"] < 0.05
     kept = {path.name: path.read_text().splitlines() for path in Path("kept").iterdir()}
     assert kept.keys() == {"copy.txt", "short.txt"}

@@ -144,12 +144,14 @@ def _scores(run: Path, checkpoint: Checkpoint) -> str:
             tokenizer = metrics.tokenizers({}, read_metrics(run, [])).get("", bleu.USUAL)
             signature = bleu.metric(tokenizer, references=[[""]]).get_signature().format()
             how = f"{evaluation.sentences or 'all'}, beam {evaluation.beam_size}"
-            rows = [("dev, in training", how, line["sacrebleu"], line.get("chrf", ""), signature)]
+            found = [f"{line[name]:.2f}" if name in line else "" for name in ("sacrebleu", "chrf")]
+            rows = [("dev, in training", how, *found, signature)]
     for line in scores.of(run, checkpoint.record()["sha256"]):
         how = f"{line['sentences']}, beam {line['beam_size']}"
-        rows.append((line["text"], how, line["BLEU"], line["CHRF"], line["signature"]))
+        found = [f"{line['scores'][name]:.2f}" for name in ("BLEU", "chrF2")]
+        rows.append((line["text"], how, *found, line["signatures"]["BLEU"]))
     if not rows:
-        return "None yet: run `python -m hvd_nmt.evaluate` on the run, and export again."
+        return "None: run `python -m hvd_nmt.evaluate`, and export again."
     head = ("text", "sentences", "BLEU", "chrF2", "sacreBLEU's signature of BLEU")
     return answer.table(answer.Table("", head, rows))
 

@@ -8,7 +8,7 @@ Source: Koehn 2004 (paired bootstrap). The seed is sacreBLEU's, which SACREBLEU_
 """
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,12 +18,13 @@ from sacrebleu.dataset import DATASETS
 from sacrebleu.significance import PairedTest, Result
 from sacrebleu.utils import SACREBLEU_DIR, get_reference_files, get_source_file
 
+from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.run_files import data_of_run, load_config
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.progress import print_line, progress
 from hvd_nmt.data import bleu, corpus, language
 from hvd_nmt.data.text import read_lines
-from hvd_nmt.records import metrics
+from hvd_nmt.records import metrics, scores
 from hvd_nmt.telemetry.events import read_metrics
 from hvd_nmt.translation.settings import Settings
 
@@ -256,12 +257,30 @@ def _without_blank(references: list[Sequence[str]]) -> list[list[str | None]]:
     ]
 
 
+def record(
+    run: Path, prefixes: Iterable[Path], text: str, comparison: Comparison, beam_size: int
+) -> None:
+    """Note the scores of checkpoints, the first systems of a comparison, for the model's card."""
+    for number, prefix in enumerate(prefixes):
+        found = {name: float(of[number].score) for name, of in comparison.scores.items()}
+        measured = {
+            "checkpoint": prefix.name,
+            "sha256": Checkpoint.at(prefix).record()["sha256"],
+            "text": text,
+            "sentences": comparison.sentences,
+            "beam_size": beam_size,
+            "scores": found | {"TER": comparison.ter[number]},
+            "signatures": comparison.signatures,
+        }
+        scores.add(run, measured)
+
+
 def rows(comparison: Comparison) -> list[str]:
     """A line of titles, and one for each system."""
     columns = [["system", *comparison.systems]]
-    for name, scores in comparison.scores.items():
+    for name, results in comparison.scores.items():
         title = bleu.name(comparison.tokenizer) if name == "BLEU" else name
-        columns.append([title, *map(_cell, scores)])
+        columns.append([title, *map(_cell, results)])
     columns.append(["TER", *(f"{score:6.2f}" for score in comparison.ter)])
     widths = [max(map(len, column)) for column in columns]
     return [
