@@ -8,6 +8,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,6 +98,7 @@ def folder(toy_commands: Forks, tmp_path_factory: pytest.TempPathFactory) -> Pat
     fork = shlex.join(toy_commands.command("")[:-1])
     patterns = "|".join(f"*{words}*" for words in ONLY_PARSED)
     python = f"""
+    [ "$1" = -m ] || exec {sys.executable} "$@"
     shift
     case "$HOSTS $*" in ({patterns}) exec {fork} {shlex.quote(PARSE)} "$@" ;; esac
     case $1 in (hvd_nmt.train) export {EAGER}=1 ;; esac
