@@ -18,6 +18,8 @@ LOCAL = "communication-bound"
 """what is network-bound between hosts, among ranks of one host, whose bytes cross no network"""
 PROCESSORS = "processor-bound"
 """exchanges take long though the link could carry far more: nobody has time to send"""
+SHARED = "held up by other programs"
+"""nothing is waited for, but other programs have much of the processors, which are full"""
 MIXED = "near the limit"
 """a wait so near `BINDING_SHARE` that nobody can tell whether it binds"""
 UNKNOWN = "unknown"
@@ -66,6 +68,8 @@ class Phase:
     """host and mean wait for input of the slowest and of the fastest host, where they differ"""
     busy_percent: float | None = None
     """how busy the processors were"""
+    others_percent: float | None = None
+    """of the processors, that other programs had"""
     link_MB_per_s: float | None = None
     """what the link carried while bytes travelled; None where no card counted them"""
     most_bytes: float | None = None
@@ -172,25 +176,29 @@ def _phase(part: Sequence[Interval], run: Run) -> Phase:
     kind = wait = max(waits, key=lambda name: waits[name])
     shares = [_waits(i, run).get(wait, 0.0) / (i.step_s or 1.0) for i in part]
     margin = 2 * stdev(shares) / len(shares) ** 0.5 if len(shares) > 1 else 0.0
-    share, busy = waits[wait] / step_s, machines.cpu_percent(replace(run, intervals=tuple(part)))
+    own, share = replace(run, intervals=tuple(part)), waits[wait] / step_s
+    busy, others = machines.cpu_percent(own), machines.others_percent(own)
     by_host = between_hosts.traffic(run, part) if wait == NETWORK else []
     sent, link = between_hosts.middle(by_host), None
     if sent:
         link = between_hosts.link_MB_per_s(run, step, sent.bytes_per_step)
+    is_full = (busy or 0.0) >= _BUSY_PERCENT
     if abs(share - BINDING_SHARE) <= max(margin, _LEAST_MARGIN):
         kind = MIXED
     elif share < BINDING_SHARE:
         kind = COMPUTE
-    elif sent and sent.link_MB_per_s and (busy or 0.0) >= _BUSY_PERCENT:
+    elif sent and sent.link_MB_per_s and is_full:
         is_open = sent.bytes_per_step / step_s * _OPEN_LINK < sent.link_MB_per_s * 1e6
         is_slow = link is not None and link * _STARVED < sent.link_MB_per_s
         kind = PROCESSORS if is_open and not is_slow else NETWORK
+    if is_full and (others or 0.0) >= 100 * BINDING_SHARE and kind in (COMPUTE, MIXED, STRAGGLER):
+        kind = SHARED  # which also makes one rank or the other late
     hosts, first = run.hosts_of(step), part[0]
     ends = _slowest_and_fastest(step.rank_input_wait_s, hosts)
     differ = ends[0][1] - ends[1][1] > BINDING_SHARE * step_s
     return Phase(
         kind, first.step - first.steps + 1, part[-1].step, step,
-        _lag(step, hosts), _input_s(step), wait, share, ends if differ else (), busy, link,
+        _lag(step, hosts), _input_s(step), wait, share, ends if differ else (), busy, others, link,
         by_host[-1].bytes_per_step if by_host else None,
     )  # fmt: skip
 
@@ -245,6 +253,10 @@ def _advice(phase: Phase, counted: Sequence[Interval], run: Run) -> list[Advice]
         Advice(f"all ranks as fast as {lag.others}", step_s - lag.seconds,
                "look for another process, a hot or power-limited GPU, a slower host"),
     ]  # fmt: skip
+    if phase.kind == SHARED and phase.others_percent and phase.busy_percent:
+        own_s = step_s * (1 - phase.others_percent / phase.busy_percent)
+        found.append(Advice("no other program on the processors", own_s,
+                            "end it, or run on processors that are free"))  # fmt: skip
     part = [i for i in counted if phase.first_step <= i.step <= phase.last_step]
     needed, most = between_hosts.predicted_bytes(run, part), phase.most_bytes
     others_send = phase.kind == NETWORK and between_hosts.others_send(needed, most, step_s)

@@ -189,6 +189,17 @@ def cpu_percent(run: Run) -> float | None:
     return _known_mean(sample.get("cpu_percent") for samples in inside for sample in samples)
 
 
+def others_percent(run: Run) -> float | None:
+    """Mean share of the processors that other programs had while steps ran; None if unknown."""
+    inside = (host.during(interval) for host in run.telemetry for interval in run.intervals)
+    return _known_mean(
+        max(0.0, sample["cpu_percent"] - sample["own_cpu_percent"])
+        for samples in inside
+        for sample in samples
+        if None not in (sample.get("cpu_percent"), sample.get("own_cpu_percent"))
+    )
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A number with its interval."""

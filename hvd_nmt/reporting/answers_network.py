@@ -68,6 +68,9 @@ def _what_took(phase: Phase) -> tuple[str, str]:
     """What took most of the time that a phase waited, or computing, and the share of a step."""
     if phase.kind == COMPUTE:
         return "computing", _computing(phase)
+    if phase.kind == bottleneck.SHARED:
+        who = f"computing, with {phase.others_percent:.0f} % of the processors for other programs,"
+        return who, _computing(phase)
     if phase.kind == PROCESSORS:
         return "the exchange, probably for lack of free processors,", percent(phase.share)
     return _wait(phase), percent(phase.share)
@@ -104,6 +107,11 @@ def _details(phase: Phase, verdict: Verdict) -> Iterable[str]:
     if phase.kind == bottleneck.INPUT and phase.host_input_s:
         hosts = ", ".join(f"on {host} {step_duration(wait)}" for host, wait in phase.host_input_s)
         yield f"In {steps} a step waits for input {hosts}."
+    if phase.kind == bottleneck.SHARED:
+        yield (
+            f"In {steps} the processors were {phase.busy_percent:.0f} % busy, "
+            f"{phase.others_percent:.0f} % for other programs: end them, or run elsewhere."
+        )
     if phase.kind == PROCESSORS:
         yield (
             f"In {steps} the processors were {phase.busy_percent:.0f} % busy, and the card reports "

@@ -6,6 +6,7 @@ The interfaces are those of the network namespace in which the process started: 
 
 import contextlib
 import math
+import os
 import re
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, final
 
 import psutil
 
+_RENDEZVOUS = "HOROVOD_GLOO_RENDEZVOUS_PORT"
 _BYTES_PER_MB = 1e6  # network cards are sold, and `iftop` reports, in powers of ten
 
 
@@ -23,6 +25,42 @@ def host_sample() -> dict[str, float]:
         "cpu_percent": psutil.cpu_percent(),
         "memory_used_bytes": memory.total - memory.available,
     }
+
+
+@final
+class OwnProcesses:
+    """The ranks of this run on this host, those of other containers not seen, and their CPU use.
+
+    They are known by the rendezvous that their environment names; a run of one rank is this
+    process.
+    """
+
+    def __init__(self) -> None:
+        own = os.environ.get(_RENDEZVOUS)
+        self._processes = [psutil.Process()]
+        if own is not None:
+            self._processes = [p for p in psutil.process_iter() if _environment(p) == own]
+        self._before = self._cpu_s(), time.monotonic()
+
+    def percent(self) -> float:
+        """CPU use since the call before, 0 to 100 over all cores."""
+        (before_s, began_s), now = self._before, (self._cpu_s(), time.monotonic())
+        self._before = now
+        cores = psutil.cpu_count() or 1
+        return max(0.0, 100 * (now[0] - before_s) / max(now[1] - began_s, 1e-9) / cores)
+
+    def _cpu_s(self) -> float:
+        found = 0.0
+        for process in self._processes:
+            with contextlib.suppress(psutil.Error):
+                found += sum(process.cpu_times()[:2])
+        return found
+
+
+def _environment(process: psutil.Process) -> str | None:
+    with contextlib.suppress(psutil.Error, OSError):
+        return process.environ().get(_RENDEZVOUS)
+    return None
 
 
 def cpu_flags() -> set[str]:

@@ -16,7 +16,7 @@ from hvd_nmt.common.progress import say
 from hvd_nmt.telemetry import jsonl
 from hvd_nmt.telemetry.events import EventWriter
 from hvd_nmt.telemetry.gpu import GpuProbe, spinning
-from hvd_nmt.telemetry.host import NetworkProbe, host_sample
+from hvd_nmt.telemetry.host import NetworkProbe, OwnProcesses, host_sample
 
 _log = logging.getLogger(__name__)
 _STOP_TIMEOUT_S = 5.0
@@ -67,12 +67,12 @@ class Sampler:
     ) -> None:
         # The first readings are taken now, so the first sample covers a whole interval.
         host_sample()
-        network = NetworkProbe()
+        network, own = NetworkProbe(), OwnProcesses()
         file.append(self._header(gpus))
         begun_s = next(jsonl.read(self._path))["time_s"]
         written_step = -1
         while not self._stopping.wait(self._interval_s):
-            sample = self._sample(gpus, network)
+            sample = self._sample(gpus, network) | {"own_cpu_percent": own.percent()}
             file.append(sample)
             step = int(sample["time_s"] - begun_s)
             # TensorBoard takes a step that does not grow for a restart and drops the old one.

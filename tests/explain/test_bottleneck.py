@@ -200,3 +200,18 @@ def test_full_processors_are_to_blame_only_where_the_link_carries_much():
     assert bottleneck.verdict(crowded(60e6, 10_000)).kind == bottleneck.PROCESSORS  # 50 MB/s
     assert bottleneck.verdict(crowded(6e6, 10_000)).kind == bottleneck.NETWORK  # 5 of 1,250 MB/s
     assert bottleneck.verdict(crowded(6e6, 1_000)).kind == bottleneck.PROCESSORS  # 5 of 125 MB/s
+
+
+@pytest.mark.parametrize(("own_percent", "kind"), [(20.0, "SHARED"), (90.0, "COMPUTE")])
+def test_other_programs_on_full_processors_are_named(own_percent, kind):
+    busy = crowded(60e6, 10_000).telemetry
+    for host in busy:
+        for sample in host.samples:
+            sample["own_cpu_percent"] = own_percent
+    made = dataclasses.replace(run(communication_s=0.05), telemetry=busy)
+    found = bottleneck.verdict(made)
+    assert found.kind == getattr(bottleneck, kind)
+    whats = [advice.what for advice in found.advice]
+    assert ("no other program on the processors" in whats) is (kind == "SHARED")
+    said = sentence(found, made)
+    assert ("77 % of the processors for other programs" in said) is (kind == "SHARED")
