@@ -2,6 +2,7 @@
 
 import datetime
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from statistics import median
 
 from hvd_nmt.common.units import count, duration, flop_rate, percent, step_duration
@@ -84,20 +85,41 @@ def _clock(time_s: float) -> str:
     return datetime.datetime.fromtimestamp(time_s, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def longer_than_steps(run: Run) -> str:
+    """What took longer than all steps, in a sentence; "" where nothing did."""
+    steps_s = machines.training_s(run)
+    if steps_s is None or run.source != "hvd_nmt":
+        return ""
+    name, seconds = max(_aside_s(run).items(), key=itemgetter(1))
+    if seconds <= steps_s:
+        return ""
+    return f"{name} took {duration(seconds)}, all steps {duration(steps_s)}. "
+
+
+def _aside_s(run: Run) -> dict[str, float]:
+    """Seconds of what a run does beside its steps, start-up left out."""
+    return {
+        "Evaluations": sum(each.seconds or 0.0 for each in run.evaluations),
+        "Checkpoints": sum(save.wait_s + save.join_s for save in run.saves),
+        "Pauses between starts": sum(seconds for _, seconds, _ in run.pauses),
+    }
+
+
 def _where_it_went(run: Run, wall_s: float, training_s: float) -> Table:
     times = [e.seconds for e in run.evaluations if e.seconds is not None]
-    pauses_s = sum(seconds for _, seconds, _ in run.pauses)
-    rest_s = wall_s - training_s - sum(times) - (run.startup_s or 0.0) - pauses_s
+    evaluations_s, saves_s, pauses_s = _aside_s(run).values()
+    known_s = training_s + evaluations_s + saves_s + pauses_s + (run.startup_s or 0.0)
     startup = "unknown" if run.startup_s is None else duration(run.startup_s)
     steps = [("logged steps, evaluations included", duration(training_s))]
     if run.source == "hvd_nmt":  # another program's times of steps hold its evaluations
         steps = [("logged steps", duration(training_s)),
-                 (count(len(times), "evaluation"), duration(sum(times)))]  # fmt: skip
+                 (count(len(times), "evaluation"), duration(evaluations_s))]  # fmt: skip
     rows = (
         ("start-up: imports, data, comparing the hosts", startup),
         *steps,
         *([("pauses between the starts", duration(pauses_s))] if run.pauses else []),
-        ("the rest: checkpoints, what no record holds", duration(max(0.0, rest_s))),
+        *([(count(len(run.saves), "checkpoint"), duration(saves_s))] if run.saves else []),
+        ("the rest: what no record holds", duration(max(0.0, wall_s - known_s))),
     )
     return Table("Where the time went", ("part", "time"), rows)
 

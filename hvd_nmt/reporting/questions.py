@@ -57,9 +57,10 @@ class RunSummary:
     @cached_property
     def sentence(self) -> str:
         """The verdict in words, with its numbers."""
-        from hvd_nmt.reporting import answers_network
+        from hvd_nmt.reporting import answers_network, answers_time
 
-        return answers_network.sentence(self.verdict, self.record)
+        longer = answers_time.longer_than_steps(self.record)
+        return longer + answers_network.sentence(self.verdict, self.record)
 
     @cached_property
     def answers(self) -> Answers:

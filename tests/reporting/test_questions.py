@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from hvd_nmt.common.units import duration
 from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.explain import machines
 from hvd_nmt.records.record import HostSamples, Interval, Launch, Run, Save, Start
 from hvd_nmt.reporting.answer import Answer, State
 from hvd_nmt.reporting.answers_time import state_sentence
@@ -172,3 +174,13 @@ def test_every_byte_of_the_checkpoint_is_accounted_for(two_host_run):
     (table,) = RunSummary(two_host_run(path=GOLDEN_RUN)).answers[8].tables
     *each, total = (int(row[3].replace(",", "")) for row in table.rows)
     assert sum(each) == total == data.stat().st_size
+
+
+def test_saves_that_took_longer_than_all_steps_come_first(two_host_run):
+    steps_s = machines.training_s(two_host_run())
+    usual, slow = (
+        RunSummary(two_host_run(saves=(Save(200, share * steps_s, 1),))).sentence
+        for share in (0.5, 2)
+    )
+    assert slow.endswith(f", all steps {duration(steps_s)}. {usual}")
+    assert slow.startswith(f"Checkpoints took {duration(2 * steps_s)}")
