@@ -78,6 +78,10 @@ class Options:
     def __post_init__(self) -> None:
         if self.to in ("saved-model", "run") and self.quantization != "float32":
             raise ConfigError(f"--quantization {self.quantization} is not for --to {self.to}.")
+        if self.to == "saved-model" and set(self.out.name) & set("[]*?"):
+            raise ConfigError(
+                f"TensorFlow takes {self.out.name} for a pattern: give an --out without [, ], *, ?."
+            )
         if self.to != "argos" and self.languages:
             raise ConfigError(f"--languages {self.languages} needs --to argos.")
 
@@ -167,7 +171,8 @@ def translated(lines: list[str], out: Path) -> list[str]:
     text = "".join(f"{line}\n" for line in lines).encode()
     done = subprocess.run([sys.executable, *program], input=text, capture_output=True)
     if done.returncode:
-        raise DataError(f"{out} cannot translate: {done.stderr.decode().splitlines()[-1]}")
+        said = done.stderr.decode(errors="replace").splitlines() or [f"code {done.returncode}"]
+        raise DataError(f"{out} cannot translate: {said[-1]}")
     return done.stdout.decode().split("\n")[:-1]
 
 

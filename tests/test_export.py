@@ -73,7 +73,7 @@ def test_a_run_to_send_translates_without_moments(toy_run, tmp_path, capsys):
     assert n_bytes[0] < 0.4 * n_bytes[-1]
     card = (out / "README.md").read_text()
     for words in (
-        "license: cc-by-4.0", "# English to German", "step 40",
+        'license: "cc-by-4.0"', "# English to German", "step 40",
         sha256(file(find(toy_run, "best"), SUFFIXES[0]).read_bytes()).hexdigest(),
         r"nrefs:1\|case:mixed", "It reads letters of Latin", "| train, English |",
     ):  # fmt: skip

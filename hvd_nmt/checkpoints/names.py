@@ -70,10 +70,12 @@ def manifest_file(prefix: Path) -> Path:
 
 def literal(prefix: Path) -> str:
     """A prefix for TensorFlow's readers, which take *, ?, [ and \\ in a path for a pattern."""
-    if not _PATTERN.search(os.fspath(prefix.parent)):
+    odd = [folder for folder in prefix.parents if _PATTERN.search(folder.name)]
+    if not odd:
         return os.fspath(prefix)
-    folder = prefix.parent.stat()
-    return f"{_by_descriptor(prefix.parent, folder.st_dev, folder.st_ino)}/{prefix.name}"
+    folder = odd[0].stat()  # not a deeper one: each save has a folder of its own
+    path = _by_descriptor(odd[0], folder.st_dev, folder.st_ino)
+    return os.path.join(path, prefix.relative_to(odd[0]))
 
 
 @functools.cache

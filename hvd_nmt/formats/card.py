@@ -3,6 +3,7 @@
 Source: Mitchell et al. 2019, "Model Cards for Model Reporting"; the head is Hugging Face's.
 """
 
+import json
 import shlex
 import sys
 from collections.abc import Iterator
@@ -34,10 +35,10 @@ def card(run: Path, prefix: Path, licence: str = "") -> str:
     manifest, checkpoint = data(run), Checkpoint.at(prefix)
     sides = _languages(manifest)
     codes = dict.fromkeys(language.base(code) for side in sides for code in side)
-    head = ["language:", *(f"- {code}" for code in codes)] if codes else []
+    head = ["language:", *(f"- {json.dumps(code)}" for code in codes)] if codes else []
     names = " to ".join(", ".join(map(language.english_name, side)) for side in sides)
     facts = _facts(run, checkpoint, licence or "not named")
-    head += [f"license: {licence or 'unknown'}", "tags:", "- translation"]
+    head += [f"license: {json.dumps(licence or 'unknown')}", "tags:", "- translation"]
     return (
         answer.blocks(
             "\n".join(["---", *head, "---"]),
@@ -48,7 +49,7 @@ def card(run: Path, prefix: Path, licence: str = "") -> str:
             "## Scores",
             _scores(run, checkpoint),
             "## Limits",
-            answer.listed(tuple(_limits(run, manifest, sides))),
+            answer.listed(tuple(_limits(run, sides))),
         )
         + "\n"
     )
@@ -156,8 +157,14 @@ def _scores(run: Path, checkpoint: Checkpoint) -> str:
     return answer.table(answer.Table("", head, rows))
 
 
-def _limits(run: Path, manifest: corpus.Manifest | None, sides: list[list[str]]) -> Iterator[str]:
-    length = manifest.max_length if manifest else load_config(run).model.max_length
+def trained_length(run: Path) -> int:
+    """Most tokens of a training sentence, as far as is known here, and that the model reads."""
+    manifest, most = data(run), load_config(run).model.max_length
+    return min(manifest.max_length, most) if manifest else most
+
+
+def _limits(run: Path, sides: list[list[str]]) -> Iterator[str]:
+    length = trained_length(run)
     yield (
         f"It was trained on lines of up to {length} subword tokens, mostly single sentences: give "
         "it one sentence at a time."

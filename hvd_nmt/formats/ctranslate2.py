@@ -78,7 +78,8 @@ def convert(
             program = _program(run, decoding_of(run, decoding), max_length, start)
             (draft / card.PROGRAM).write_text(program, encoding="utf-8")
             readme = _README.format(
-                checkpoint=prefix.name, quantization=quantization, max_length=max_length,
+                checkpoint=prefix.name, quantization=quantization,
+                max_length=card.trained_length(run),
                 use=card.use(out, run), most="an error" if is_learned else "read badly",
             )  # fmt: skip
             (draft / card.README).write_text(readme, encoding="utf-8")

@@ -1,6 +1,7 @@
 """Validation loss and BLEU on the dev set, shared by all ranks."""
 
 import itertools
+import json
 import math
 import textwrap
 import time
@@ -246,7 +247,11 @@ def _score(
     """A score and half the width of its interval, which is 0 if all resamples score 0."""
     if resamples == 1:
         return metric.corpus_score(hypotheses, [references]).score, 0.0
-    # Not by `corpus_score`: its mean of resamples takes no chrF of 0 next to others.
+    if isinstance(metric, sacrebleu.BLEU):
+        score = metric.corpus_score(hypotheses, [references], n_bootstrap=resamples)
+        fields = json.loads(score.format(signature=str(metric.get_signature()), is_json=True))
+        return score.score, float(fields.get("confidence_var", 0.0))
+    # `corpus_score` takes no mean of resamples where one has a chrF of 0.
     ours = [("", hypotheses)]
     test = PairedTest(ours, {"": metric}, [references], test_type="bs", n_samples=resamples)
     _, (found,) = test()[1].values()

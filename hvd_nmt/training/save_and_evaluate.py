@@ -17,6 +17,11 @@ from hvd_nmt.training.evaluation import Evaluator
 from hvd_nmt.training.setup import RunSetup
 from hvd_nmt.training.stop import EarlyEnd, StopRequest
 
+_STOPPED = (
+    "Stopped by a signal after step {step}; the checkpoint is saved: run the same command to "
+    "continue."
+)
+
 
 def is_owed(run_setup: RunSetup, step: int) -> bool:
     """Whether an earlier start was killed between the save of a step and the end of its evaluation.
@@ -60,7 +65,7 @@ class SaveAndEvaluate(StepCallback):
         self._saver, self._store, self._copies = saver, store, copies
         self._is_first = run_setup.rank.is_first
         self.evaluation_s = 0.0
-        """what the newest evaluation took"""
+        """what an evaluation takes"""
         self.early_end = EarlyEnd(self._config, trained_s)
         self.stop_request = StopRequest(announces=self._is_first)
 
@@ -97,22 +102,25 @@ class SaveAndEvaluate(StepCallback):
             ends = ends or enough
         if stop and not ends:
             self.stop_request.announce()
-            raise Preempted(
-                f"Stopped by a signal after step {step}; the checkpoint is saved: run the same "
-                "command to continue."
-            )
+            raise Preempted(_STOPPED.format(step=step))
         self.model.stop_training = ends
 
     def make_up(self, step: int) -> bool:
         """Save and evaluate where an earlier start was killed before it had; whether the run ends.
 
-        For all ranks, before the first step of this start.
+        For all ranks, before the first step of this start; raises Preempted if a rank is asked.
         """
+        self.stop_request.listen()
         prefix = self._config.run_dir / f"{names.NEWEST}{step}"
         with horovod.heartbeat.section(heartbeat.CHECKPOINT), horovod.raise_on_all_ranks():
             if self._saver is not None and not names.manifest_file(prefix).exists():
                 self._saver.save(step)
-        return self._evaluate(step)[1] or step == self._config.training.max_steps
+        stop, enough = self._evaluate(step)
+        self.stop_request.stop_listening()
+        ends = enough or step == self._config.training.max_steps
+        if stop and not ends:
+            raise Preempted(_STOPPED.format(step=step))
+        return ends
 
     def _save(self, step: int) -> None:
         """Save on all ranks that write, and record how long they waited."""
@@ -150,5 +158,6 @@ class SaveAndEvaluate(StepCallback):
                 )
             if self._is_first:
                 enough = self.early_end.is_enough()
-        self.evaluation_s = time.monotonic() - began_s
+        took_s, before_s = time.monotonic() - began_s, self.evaluation_s
+        self.evaluation_s = min(took_s, before_s or took_s)  # the first builds its graph
         return self.stop_request.agreed(enough)

@@ -64,8 +64,9 @@ class Comparison:
 
     def __repr__(self) -> str:
         """One row per system; below it what the numbers mean, and the signatures."""
+        up_to = "up to " * (self.references > 1)
         notes = [
-            f"{self.sentences:,} sentences, references of each: {self.references}. "
+            f"{self.sentences:,} sentences, references of each: {up_to}{self.references}. "
             "TER: lower is better; all others: higher.",
             f"±  half width of the 95 % interval, from {RESAMPLES:,} bootstrap resamples",
         ]

@@ -89,7 +89,7 @@ def test_bleu_and_chrf_are_sacrebleu_s_own(evaluator, alone, tmp_path, monkeypat
 
     assert 5 < bleu.score < 95
     assert scores.values["sacrebleu"] == bleu.score
-    assert len(scored) == 1 + 1  # pseudo-BLEU, and the one above
+    assert len(scored) == 2 + 1  # pseudo-BLEU, BLEU with its interval; and the one above
     assert 0.1 < scores.margins["sacrebleu_margin"] < 30
     assert scores.values["chrf"] == chrf.score
     assert scores.values["ter"] == sacrebleu.corpus_ter(hypotheses, [evaluator.references]).score
