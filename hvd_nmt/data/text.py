@@ -38,8 +38,8 @@ UNKNOWN = "ENCODING"
 ENCODINGS = "that of the text, such as WINDOWS-1252, WINDOWS-1251 or GB18030"
 HEAD_BYTES = 4_096
 """by which a file's kind is told"""
-_BLOCK_PAIRS = 20_000
-_BLOCK_BYTES = 16_000_000  # lines of a megabyte must not fill the memory
+BLOCK_PAIRS = 20_000
+BLOCK_BYTES = 16_000_000  # lines of a megabyte must not fill the memory
 
 
 class Packing(NamedTuple):
@@ -71,10 +71,6 @@ _NO_TEXT = {
     "Parquet table": (re.compile(rb"PAR1"), "write its text to a file, a sentence per line"),
 }
 """what is no text: how it begins, and what to do"""
-
-
-Row = tuple[bytes, bytes, str]
-"""a line pair without line feeds, and why it is no training pair, "" if it may be one"""
 
 
 class Block(NamedTuple):
@@ -119,35 +115,25 @@ def pair_blocks(source_path: str | Path, target_path: str | Path) -> Iterator[Bl
     DataError: a file cannot be read, is empty, or (known only at the end) has fewer lines.
     """
     names = str(source_path), str(target_path)
-    return blocks(aligned([raw_lines(Path(name), name) for name in names], names))
+    return aligned([raw_lines(Path(name), name) for name in names], names)
 
 
-def blocks(rows: Iterable[Row]) -> Iterator[Block]:
-    """Pairs in blocks of bounded size."""
-    first, n_bytes, found = 1, 0, list[Row]()
-    for row in rows:
-        found.append(row)
-        n_bytes += len(row[0]) + len(row[1])
-        if len(found) == _BLOCK_PAIRS or n_bytes > _BLOCK_BYTES:
-            yield _block(found, first)
-            first, n_bytes, found = first + len(found), 0, []
-    if found:
-        yield _block(found, first)
-
-
-def _block(rows: Sequence[Row], first: int) -> Block:
-    sources, targets, rules = map(list, zip(*rows, strict=True))
-    return Block((sources, targets), first, rules if any(rules) else ())
-
-
-def aligned(sides: Sequence[Iterable[bytes]], names: Sequence[str]) -> Iterator[Row]:
-    """The lines of source and target in pairs; DataError: a side is empty or has fewer lines."""
-    counts = [0, 0]
+def aligned(sides: Sequence[Iterable[bytes]], names: Sequence[str]) -> Iterator[Block]:
+    """The lines of source and target in blocks; raises as `pair_blocks`."""
+    lines: tuple[list[bytes], list[bytes]] = [], []
+    counts, first, n_bytes = [0, 0], 1, 0
     for source, target in zip_longest(*sides):
         counts[0] += source is not None
         counts[1] += target is not None
         if source is not None and target is not None:
-            yield source.removesuffix(b"\n"), target.removesuffix(b"\n"), ""
+            lines[0].append(source.removesuffix(b"\n"))
+            lines[1].append(target.removesuffix(b"\n"))
+            n_bytes += len(source) + len(target)
+        if len(lines[0]) == BLOCK_PAIRS or n_bytes > BLOCK_BYTES:
+            yield Block(lines, first)
+            lines, first, n_bytes = ([], []), min(counts) + 1, 0
+    if lines[0]:
+        yield Block(lines, first)
     for name, count in zip(names, counts, strict=True):
         if not count:
             raise DataError(f"{name} is empty: it needs one sentence per line.")

@@ -7,9 +7,9 @@ import csv
 import re
 import shlex
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -18,8 +18,8 @@ from lxml import etree
 
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.units import count
-from hvd_nmt.data import language
-from hvd_nmt.data.text import HEAD_BYTES, Row, aligned, is_a, opened, raw_lines
+from hvd_nmt.data import language, text
+from hvd_nmt.data.text import Block, is_a, opened, raw_lines
 
 FEW_COLUMNS = "too few columns"
 NO_SEGMENT = "no segment of a language"
@@ -31,6 +31,9 @@ _NATIVE = ("bpt", "ept", "it", "ph", "ut")
 _BREAK = re.compile(r"\s*\n\s*")
 _TABLE_LINES, _FEWEST_LINES = 1_000, 10
 """a table is known by so many first lines, or by all lines of a shorter file if it has enough"""
+
+_Row = tuple[bytes, bytes, str]
+"""a line pair without line feeds, and why it is no training pair, "" if it may be one"""
 
 
 @dataclass(frozen=True)
@@ -52,14 +55,13 @@ class Columns:
             raise ConfigError("columns: give those of source and target, from 1.")
 
 
-def rows(path: Path, languages: tuple[str, str], columns: Columns) -> Iterator[Row]:
+def blocks(path: Path, languages: tuple[str, str], columns: Columns) -> Iterator[Block]:
     """The pairs of a file; DataError: it has none, or cannot be read."""
-    found = False
+    block = None
     with opened(path) as stream:
-        for row in _rows(stream, str(path), languages, columns):
-            found = True
-            yield row
-    if not found:
+        for block in _blocks(stream, str(path), languages, columns):
+            yield block
+    if block is None:
         raise DataError(f"{path} is empty: it needs pairs of sentences.")
 
 
@@ -73,42 +75,50 @@ def require_one_side(path: Path) -> None:
         )
 
 
-def of_language(code: str, found: Iterable[str]) -> set[str]:
-    """The codes of a language: equal but for case, else of its regions, else longer ones as eng."""
-    ranks = {each: _rank(_plain(code), _plain(each)) for each in found}
-    best = min(ranks.values(), default=0)
-    return {each for each, rank in ranks.items() if rank == best < _OTHER}
+@cache
+def of_language(code: str, found: tuple[str, ...]) -> set[str]:
+    """The codes of a language: equal but for case, else those of its regions, and such as eng."""
+    wanted = code.lower().replace("_", "-")
+    equal = {each for each in found if each.lower().replace("_", "-") == wanted}
+    if equal or "-" in wanted:
+        return equal
+    return {each for each in found if language.base(each) == language.base(wanted)}
 
 
-_OTHER = 3
-
-
-def _rank(wanted: str, code: str) -> int:
-    if code == wanted:
-        return 0
-    if code.startswith(f"{wanted}-"):
-        return 1
-    is_same = "-" not in wanted and language.base(code) == language.base(wanted)
-    return 2 if is_same else _OTHER
-
-
-def _plain(code: str) -> str:
-    return code.lower().replace("_", "-")
-
-
-def _rows(stream: Any, name: str, languages: tuple[str, str], columns: Columns) -> Iterator[Row]:
-    head = stream.peek(HEAD_BYTES)
-    if is_a("TMX file", head):
-        return _of_tmx(stream, name, languages)
+def _blocks(
+    stream: Any, name: str, languages: tuple[str, str], columns: Columns
+) -> Iterator[Block]:
+    head = stream.peek(text.HEAD_BYTES)
     if is_a("zip archive", head):
         return _of_zip(stream, name, languages, columns)
-    return _of_table(raw_lines(stream, name), name, columns)
+    if is_a("TMX file", head):
+        return _in_blocks(_of_tmx(stream, name, languages))
+    return _in_blocks(_of_table(raw_lines(stream, name), name, columns))
 
 
-def _of_table(lines: Iterator[bytes], name: str, columns: Columns) -> Iterator[Row]:
+def _in_blocks(rows: Iterator[_Row]) -> Iterator[Block]:
+    first, n_bytes, found = 1, 0, list[_Row]()
+    for row in rows:
+        found.append(row)
+        n_bytes += len(row[0]) + len(row[1])
+        if len(found) == text.BLOCK_PAIRS or n_bytes > text.BLOCK_BYTES:
+            yield _block(found, first)
+            first, n_bytes, found = first + len(found), 0, []
+    if found:
+        yield _block(found, first)
+
+
+def _block(rows: Sequence[_Row], first: int) -> Block:
+    sources, targets, rules = map(list, zip(*rows, strict=True))
+    return Block((sources, targets), first, rules)
+
+
+def _of_table(lines: Iterator[bytes], name: str, columns: Columns) -> Iterator[_Row]:
     source, target = columns.source or 1, columns.target or 2
     most = max(source, target, *columns.min_scores)
-    for number, row in enumerate((_quoted if columns.quoting == "csv" else _split)(lines, name)):
+    unquoted = (line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t") for line in lines)
+    table = _quoted(lines, name) if columns.quoting == "csv" else unquoted
+    for number, row in enumerate(table):
         if not number and not columns.source and len(row) != 2:
             raise DataError(
                 f"{name} has {count(len(row), 'column')}, not those of source and target: give two "
@@ -120,17 +130,12 @@ def _of_table(lines: Iterator[bytes], name: str, columns: Columns) -> Iterator[R
             yield row[source - 1], row[target - 1], _rule(row, columns.min_scores)
 
 
-def _split(lines: Iterable[bytes], name: str) -> Iterator[list[bytes]]:
-    for line in lines:
-        yield line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
-
-
-def _quoted(lines: Iterable[bytes], name: str) -> Iterator[list[bytes]]:
+def _quoted(lines: Iterator[bytes], name: str) -> Iterator[list[bytes]]:
     # Each byte is a character for a while: wrong UTF-8 is found where all text is decoded.
     reader = csv.reader((line.decode("latin-1") for line in lines), delimiter="\t", strict=True)
     try:
         for row in reader:
-            yield [_BREAK.sub(" ", text).encode("latin-1") for text in row]
+            yield [_BREAK.sub(" ", cell).encode("latin-1") for cell in row]
     except csv.Error as error:
         raise DataError(
             f"{name}, line {reader.line_num}: {error}: correct its quotes, or remove "
@@ -148,25 +153,27 @@ def _rule(row: Sequence[bytes], min_scores: Mapping[int, float]) -> str:
     return ""
 
 
-def _of_zip(stream: Any, name: str, languages: tuple[str, str], columns: Columns) -> Iterator[Row]:
+def _of_zip(
+    stream: Any, name: str, languages: tuple[str, str], columns: Columns
+) -> Iterator[Block]:
     try:
         with zipfile.ZipFile(stream) as archive:
             files = [file for file in archive.namelist() if not file.endswith("/")]
-            ends = {file: file.rpartition(".")[2] for file in files}
+            ends = tuple(file.rpartition(".")[2] for file in files)
             sides = [
-                [file for file in files if ends[file] in of_language(code, ends.values())]
-                for code in languages
+                [file for file, end in zip(files, ends, strict=True) if end in known]
+                for known in (of_language(code, ends) for code in languages)
             ]
-            whole = [file for file in files if ends[file].lower() in ("tmx", "tsv")]
+            whole = [file for file in files if file.lower().endswith((".tmx", ".tsv"))]
             if [*map(len, sides)] == [1, 1]:
                 (source,), (target,) = sides
                 names = f"{name}: {source}", f"{name}: {target}"
                 with archive.open(source) as one, archive.open(target) as other:
                     lines = [raw_lines(one, names[0]), raw_lines(other, names[1])]
-                    yield from aligned(lines, names)
+                    yield from text.aligned(lines, names)
             elif len(whole) == 1:
                 with archive.open(whole[0]) as member:
-                    yield from _rows(member, f"{name}: {whole[0]}", languages, columns)
+                    yield from _blocks(member, f"{name}: {whole[0]}", languages, columns)
             else:
                 raise DataError(
                     f"{name} must have one file that ends in .{languages[0]} and one in "
@@ -176,16 +183,19 @@ def _of_zip(stream: Any, name: str, languages: tuple[str, str], columns: Columns
         raise DataError(f"Cannot read {name}: {error}. Check the file.") from None
 
 
-def _of_tmx(stream: Any, name: str, languages: tuple[str, str]) -> Iterator[Row]:
+def _of_tmx(stream: Any, name: str, languages: tuple[str, str]) -> Iterator[_Row]:
     """Of several segments of a language in an entry the first makes the pair, as is usual."""
-    places, known, has_pairs = cache(partial(_places, languages)), set[str](), False
+    known, has_pairs = set[str](), False
     try:
         # Entities, which can grow without end, are left as they are.
         for _, unit in etree.iterparse(stream, tag="tu", resolve_entities=False, no_network=True):
             variants = [*unit.iterchildren("tuv")]
             codes = tuple(each.get(_LANGUAGE) or each.get("lang", "") for each in variants)
             known.update(codes)
-            sources, targets = ([_text(variants[i], name) for i in side] for side in places(codes))
+            sources, targets = (
+                [_text(one, name) for one, own in zip(variants, codes, strict=True) if own in side]
+                for side in (of_language(code, codes) for code in languages)
+            )
             if sources and targets:
                 has_pairs = True
                 yield sources[0], targets[0], ""
@@ -206,19 +216,15 @@ def _of_tmx(stream: Any, name: str, languages: tuple[str, str]) -> Iterator[Row]
         )
 
 
-def _places(languages: tuple[str, str], codes: tuple[str, ...]) -> list[list[int]]:
-    """Which segments of an entry are of source and target."""
-    known = [of_language(language, codes) for language in languages]
-    return [[i for i, code in enumerate(codes) if code in side] for side in known]
-
-
 def _text(variant: Any, name: str) -> bytes:
     segment = next(variant.iterchildren("seg"), None)
-    text = "" if segment is None else segment.text or ""
-    if segment is not None and len(segment):
+    if segment is None:
+        return b""
+    content = segment.text or ""
+    if len(segment):
         for entity in segment.iter(etree.Entity):
             raise DataError(f"{name} has the entity {entity.text}: write its text instead.")
         etree.strip_elements(segment, *_NATIVE, with_tail=False)
-        text = "".join(segment.itertext())
-    text = text.strip(" \t\n")
-    return (_BREAK.sub(" ", text) if "\n" in text else text).encode()
+        content = "".join(segment.itertext())
+    content = content.strip(" \t\n")
+    return (_BREAK.sub(" ", content) if "\n" in content else content).encode()

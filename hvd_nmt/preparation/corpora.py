@@ -15,7 +15,7 @@ from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.files import FileFacts, fingerprint
 from hvd_nmt.config.mixture import AS_IS, Weight, weight_of
 from hvd_nmt.config.serialization import from_plain, nearest, read_yaml
-from hvd_nmt.data.text import Block, blocks, pair_blocks
+from hvd_nmt.data.text import Block, pair_blocks
 from hvd_nmt.preparation import bitext, mtdata
 from hvd_nmt.preparation.bitext import Columns
 from hvd_nmt.preparation.cleaning import Rules
@@ -68,7 +68,7 @@ class Input(NamedTuple):
         for paths in self.paths:
             found = pair_blocks(*paths)
             if paths[0] == paths[1]:
-                found = blocks(bitext.rows(paths[0], self.languages, self.columns))
+                found = bitext.blocks(paths[0], self.languages, self.columns)
             for block in found:
                 yield paths, before, block
             before += block.first + block.pairs - 1
@@ -122,13 +122,9 @@ class CorpusFiles:
 
         Later settings are left out at their defaults.
         """
-        columns = {
-            part: dataclasses.asdict(raw.columns)
-            | {"min_scores": [*map(list, raw.columns.min_scores.items())]}
-            for part, raw in self.inputs.items()
-            if raw.columns != Columns()
-        }
-        later = {"columns": columns, "dev_size": self.dev_size}
+        columns = {part: raw.columns for part, raw in self.inputs.items()}
+        given = {part: repr(of) for part, of in columns.items() if of != Columns()}
+        later = {"columns": given, "dev_size": self.dev_size}
         return {name: value for name, value in later.items() if value} | {
             "name": self.name,
             "languages": list(self.languages),

@@ -1,6 +1,5 @@
 """Corpora by their names in the index of mtdata, which runs in a process of its own."""
 
-import difflib
 import importlib.util
 import subprocess
 import sys
@@ -21,7 +20,7 @@ def download(name: str, languages: tuple[str, str], cache: Path) -> tuple[Path, 
     mtdata takes it from its own cache ($MTDATA or ~/.mtdata), or else from the network. The files
     stay in the folder `cache`. DataError: it cannot be had.
     """
-    codes = name.split("-")[-2:]
+    codes = tuple(name.split("-")[-2:])
     sides = [[code for code in codes if code in of_language(side, codes)] for side in languages]
     if len(codes) < 2 or [*map(len, sides)] != [1, 1]:
         raise ConfigError(
@@ -36,26 +35,23 @@ def download(name: str, languages: tuple[str, str], cache: Path) -> tuple[Path, 
     return source, target
 
 
-def _run(name: str, codes: list[str], out: Path) -> None:
+def _run(name: str, codes: tuple[str, ...], out: Path) -> None:
     if importlib.util.find_spec("mtdata") is None:
         raise ConfigError(
             f"{PREFIX}{name} needs mtdata: run pip install 'hvd_nmt[mtdata]' in this environment."
         )
     print_line(f"mtdata reads {name} from its cache; what is not there needs the network ...")
-    done = _mtdata("get", "-l", "-".join(codes), "-tr", name, "-o", str(out))
+    pair = "-".join(codes)
+    words = ["--no-pbar", "get", "-l", pair, "-tr", name, "-o", str(out)]
+    command = [sys.executable, "-m", "mtdata", *words]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     if done.returncode == 0:
         return
     reason = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1]
     if "Could not find" in reason:
-        known = _mtdata("list", "-id", "-l", "-".join(codes)).stdout.split()
-        near = difflib.get_close_matches(name, known, n=3) or ["none: see `python -m mtdata list`"]
-        raise ConfigError(f"mtdata has no corpus {name}; near names: {', '.join(near)}.")
+        known = f"python -m mtdata list -id -l {pair}"
+        raise ConfigError(f"mtdata has no corpus {name}: `{known}` shows those that it has.")
     raise DataError(
         f"mtdata cannot get {name} ({reason.partition(' (Caused by')[0]}): see that the network "
         "is there, and run the same command again."
     )
-
-
-def _mtdata(task: str, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mtdata", "--no-pbar", task, *words]
-    return subprocess.run(command, capture_output=True, text=True, errors="replace")

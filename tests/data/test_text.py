@@ -103,7 +103,7 @@ def test_lenient_reading_gives_one_line_per_lf(raw):
 
 
 def test_pairs_of_unequal_missing_and_empty_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "_BLOCK_PAIRS", 2)
+    monkeypatch.setattr(text, "BLOCK_PAIRS", 2)
     blocks = list(pair_blocks(*files(tmp_path, b"a\n\nc", b"x\r\ny\r\nz\r\n")))
     assert blocks == [(([b"a", b""], [b"x\r", b"y\r"]), 1, ()), (([b"c"], [b"z\r"]), 3, ())]
     for counts in ((3, 5), (5, 3), (1, 1000)):

@@ -75,7 +75,7 @@ def test_pairs_stay_pairs(tmp_path_factory, seed, block_pairs):
     part = parts.clean("train", [files], out, directory, wrong_bytes="skip")
     stems = directory / "ids.en", directory / "ids.de"
     limit = LengthLimit(20, skip=False)
-    with mock.patch.object(text, "_BLOCK_PAIRS", block_pairs):
+    with mock.patch.object(text, "BLOCK_PAIRS", block_pairs):
         lengths = encoding.encode(part, (model(), model()), limit, stems, is_train=False)
 
     expected = [tuple(map(meant, pair)) for pair in zip(*sides, strict=True)]

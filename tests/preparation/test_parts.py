@@ -33,7 +33,7 @@ def read(directory, source, target, n_files=1, **how):
 
 @pytest.mark.parametrize(("n_files", "at_once"), [(1, 7), (3, 1000)])
 def test_what_is_removed_is_counted_and_named_by_its_line(tmp_path, monkeypatch, n_files, at_once):
-    monkeypatch.setattr(text, "_BLOCK_BYTES", 30 * at_once)
+    monkeypatch.setattr(text, "BLOCK_BYTES", 30 * at_once)
     source = [b"one", b"", b"two", b"one", b"thr\x00ee", b"f\xfcnf", b"leak"] * 4
     target = [b"eins", b"x", b"zwei", b"eins", b"drei", b"5", b"Leck"] * 4
     held_out = {"dev": cleaning.keys([("leak", "x")])}
