@@ -198,7 +198,7 @@ def test_a_test_set_by_its_name(folder, test_sets, toy_data, mixed_data, monkeyp
     assert "nrefs:2|" in found["signatures"]["TER"]
     assert found["systems"][0]["scores"]["BLEU"]["score"] < 100
     for name, code, says in (
-        ("wmt2O", 2, "sacreBLEU has no test set wmt2O; it has wmt2"),
+        ("wmt2O", 2, "no test set 'wmt2O' (did you mean 'wmt24'?): `sacrebleu --list` shows"),
         ("wmt20:en-xx", 2, "sacreBLEU's test set wmt20 has no en-xx, but cs-en, "),
         ("wmt19", 3, "sacreBLEU cannot get wmt19 ([Errno 111] Connection refused): see that"),
     ):

@@ -238,6 +238,12 @@ class Manifest:
     """rows of the source's own embedding; 0: it has none, for both models give a piece one id"""
 
     @property
+    def directions(self) -> list[tuple[str, str]]:
+        """Source and target language of each corpus, each once."""
+        pairs = [(each.source_language, each.target_language) for each in self.corpora]
+        return list(dict.fromkeys(pairs or [(self.source_language, self.target_language)]))
+
+    @property
     def source_has_own(self) -> bool:
         """Whether the source has a SentencePiece model of its own."""
         return self.source_vocabulary_pieces > 0

@@ -95,11 +95,10 @@ def _directions(run: Path, languages: str) -> list[Direction]:
             _, data = run_files.data_of_run(run, run_files.load_config(run))
         except DataError as error:
             raise ConfigError(f"{error} Or name the languages, as in --languages en-de.") from None
-        pairs = [(one.source_language, one.target_language) for one in data.corpora]
-        pairs = pairs or [(data.source_language, data.target_language)]
+        pairs = data.directions
     tags = sentencepiece_model.tags(run_files.vocabularies(run)[0].read_bytes())
     known, found = sentencepiece_model.languages(tags), []
-    for source, target in dict.fromkeys(pairs):
+    for source, target in pairs:
         found.append(Direction(source, target, sentencepiece_model.tag_of(target, tags)))
         for code in (source, target):
             language.scripts(code)  # ConfigError: it is none

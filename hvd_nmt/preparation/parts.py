@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress, count, islice, repeat
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -107,6 +107,7 @@ def clean(
     """
     blocks: list[_Cleaned] = []
     corpus_of: list[int] = []  # of each block
+    gone: Counter[tuple[int, str]] = Counter()
     with ExitStack() as stack:
         names = [corpus.name for corpus in corpora if part == "train"]
         rows = [stack.enter_context(_removed_rows(removed, name, "wb")) for name in names]
@@ -117,6 +118,7 @@ def clean(
                     target.write(cleaned.kept[1])
                     if rows:
                         rows[number].write(cleaned.rows)
+                    gone.update({(number, rule): n for rule, n in cleaned.removed.items()})
                     blocks.append(cleaned._replace(kept=(b"", b""), rows=b""))
                     corpus_of.append(number)
         for path, lines in sum((block.with_cr for block in blocks), Counter()).items():
@@ -130,7 +132,7 @@ def clean(
         numbers=np.concatenate([block.numbers for block in blocks]),
         pairs_read=sum(block.pairs_read for block in blocks),
         text_bytes=np.sum([block.text_bytes for block in blocks], axis=0).tolist(),
-        removed=_by_corpus(corpus_of, blocks),
+        removed=gone,
     )
     del blocks
     if not any(
@@ -146,13 +148,6 @@ def clean(
     record_removed(state, names, removed, rules)
     left = text[0].with_name(f"{text[0].name}.left"), text[1].with_name(f"{text[1].name}.left")
     return _without(state, left, rules)
-
-
-def _by_corpus(numbers: Sequence[int], blocks: Sequence["_Cleaned"]) -> Counter[tuple[int, str]]:
-    found: Counter[tuple[int, str]] = Counter()
-    for number, block in zip(numbers, blocks, strict=True):
-        found.update({(number, rule): pairs for rule, pairs in block.removed.items()})
-    return found
 
 
 def record_removed(part: PartState, names: Sequence[str], folder: Path, rules: np.ndarray) -> None:
@@ -218,21 +213,21 @@ def hold_out(
 
 def joined_parts(parts: Sequence[PartState], text: Paths) -> PartState:
     """Several small parts as one, its pairs in the order of their corpora."""
-    corpora = np.concatenate([part.corpora for part in parts])
-    order = np.argsort(corpora, kind="stable")
+    order = np.argsort(np.concatenate([part.corpora for part in parts]), kind="stable")
     for side, path in enumerate(text):
         lines = [line for part in parts for line in part.text[side].read_bytes().splitlines(True)]
         path.write_bytes(b"".join(lines[place] for place in order))
-    inputs = [part.inputs for part in parts]
-    return PartState(
-        text,
-        inputs=[*map(joined, zip(*inputs, strict=True))],
-        keys=np.concatenate([part.keys for part in parts])[order],
-        corpora=corpora[order],
-        numbers=np.concatenate([part.numbers for part in parts])[order],
+    names = ("keys", "corpora", "numbers")
+    own: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts])[order] for name in names
+    }
+    return replace(
+        parts[0],
+        text=text,
+        inputs=[*map(joined, zip(*(part.inputs for part in parts), strict=True))],
         pairs_read=sum(part.pairs_read for part in parts),
         text_bytes=np.sum([part.text_bytes for part in parts], axis=0).tolist(),
-        removed=sum((part.removed for part in parts), Counter()),
+        **own,
     )
 
 

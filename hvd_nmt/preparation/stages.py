@@ -53,11 +53,8 @@ def make(
                 f"train, {target} like the sources. Exchange the wrong ones, with --overwrite."
             )
     if any(each.dev_size for each in found):
-        held, rest = (
-            build.paths(work if "dev" in made else result, "dev"),
-            build.paths(work, "rest"),
-        )
-        made["train"], dev = parts.hold_out(made["train"], found, held, rest)
+        held = build.paths(work if "dev" in made else result, "dev")
+        made["train"], dev = parts.hold_out(made["train"], found, held, build.paths(work, "rest"))
         if "dev" in made:
             dev = parts.joined_parts([made["dev"], dev], build.paths(result, "dev"))
         made["dev"] = dev

@@ -7,7 +7,6 @@ equal its p-value is the smallest there is, and ours is 1.
 Source: Koehn 2004 (paired bootstrap). The seed is sacreBLEU's, which SACREBLEU_SEED changes.
 """
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.run_files import data_of_run, load_config
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.progress import print_line, progress
+from hvd_nmt.config.serialization import nearest
 from hvd_nmt.data import bleu, corpus, language
 from hvd_nmt.data.text import read_lines
 from hvd_nmt.records import metrics, scores
@@ -109,14 +109,20 @@ def test_set(name: str, run: Path, to: str) -> tuple[Text, list[Text], dict[str,
     """
     name, _, pair = name.partition(":")
     if name not in DATASETS:
-        near = difflib.get_close_matches(name, DATASETS, n=3, cutoff=0.5) or sorted(DATASETS)
-        raise ConfigError(f"sacreBLEU has no test set {name}; it has {', '.join(near)}.")
-    pairs = [pair] if pair else _directions(run, to) or _directions(run, "")
+        raise ConfigError(
+            f"sacreBLEU has no test set {name!r}{nearest(name, DATASETS)}: `sacrebleu --list` "
+            "shows those that it has."
+        )
+    pairs = [pair]
+    if not pair:
+        known = data_of_run(run, load_config(run))[1].directions
+        wanted = [each for each in known if each[1] == to] or known
+        pairs = sorted({"-".join(map(language.base, each)) for each in wanted})
     if len(pairs) != 1:
         raise ConfigError(f"The run has {', '.join(pairs)}: add --to, one of the targets.")
     if pairs[0] not in DATASETS[name].langpairs:
-        known = ", ".join(DATASETS[name].langpairs)
-        raise ConfigError(f"sacreBLEU's test set {name} has no {pairs[0]}, but {known}.")
+        has = ", ".join(DATASETS[name].langpairs)
+        raise ConfigError(f"sacreBLEU's test set {name} has no {pairs[0]}, but {has}.")
     if not [*Path(SACREBLEU_DIR, name).glob(f"*.{pairs[0]}.src")]:
         print_line(f"sacreBLEU downloads {name} to {SACREBLEU_DIR}, for which it needs the network")
     try:
@@ -128,13 +134,6 @@ def test_set(name: str, run: Path, to: str) -> tuple[Text, list[Text], dict[str,
         ) from None
     source, *references = (read(Path(file)) for file in files)
     return source, references, {"test": name, "lang": pairs[0]}
-
-
-def _directions(run: Path, to: str) -> list[str]:
-    manifest = data_of_run(run, load_config(run))[1]
-    pairs = [(each.source_language, each.target_language) for each in manifest.corpora]
-    pairs = pairs or [(manifest.source_language, manifest.target_language)]
-    return sorted({"-".join(map(language.base, pair)) for pair in pairs if to in ("", pair[1])})
 
 
 def tokenizers(run: Path, are_own: bool) -> dict[str, str]:
