@@ -70,19 +70,11 @@ def read_yaml(path: Path, texts: Collection[str] = ()) -> dict[str, Any]:
     return values
 
 
-def text_names(section: Any) -> frozenset[str]:
-    """The names in a configuration that have text, a path or a choice, and no other type."""
-    kinds: dict[str, set[bool]] = {}
-    pending = [section]
-    while pending:
-        of = pending.pop()
-        for name, hint in get_type_hints(type(of)).items():
-            if dataclasses.is_dataclass(value := getattr(of, name)):
-                pending.append(value)
-            else:
-                of_choice = bool(get_args(hint)) and {*map(type, get_args(hint))} == {str}
-                kinds.setdefault(name, set()).add(hint in (str, Path) or of_choice)
-    return frozenset(name for name, found in kinds.items() if found == {True})
+def text_names(config: Any) -> set[str]:
+    """The names in a configuration whose values are text wherever they are."""
+    values = [(name.rpartition(".")[2], value) for name, value in flat(as_plain(config))]
+    others = {name for name, value in values if not isinstance(value, str) or value == AUTO}
+    return {name for name, _ in values} - others
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
