@@ -22,6 +22,13 @@ GOLDEN = Path(__file__).resolve().parent / "golden"
 PATH = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
 
 
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("the old man\n\na dog sings\n")
+    return path
+
+
 @pytest.mark.both_tensorflows
 def test_ctranslate2_is_written_explained_and_compared(tmp_path, capsys):
     out, run = tmp_path / "model", GOLDEN / "run"
@@ -47,9 +54,7 @@ def test_ctranslate2_is_written_explained_and_compared(tmp_path, capsys):
 
 
 @pytest.mark.both_tensorflows
-def test_saved_model_is_written_and_compared_on_given_text(toy_run, tmp_path, capsys):
-    text = tmp_path / "text"
-    text.write_text("the old man\n\na dog sings\n")
+def test_saved_model_is_written_and_compared_on_given_text(toy_run, text, tmp_path, capsys):
     words = ["--run", str(toy_run), "--to", "saved-model", "--out", str(tmp_path / "model")]
     assert export.main([*words, "--verify-on", str(text), "--beam-size", "1"]) == 0
     said = capsys.readouterr()
@@ -61,9 +66,8 @@ def test_saved_model_is_written_and_compared_on_given_text(toy_run, tmp_path, ca
     assert "serving_default" in shown.stdout, shown.stderr
 
 
-def test_a_run_to_send_translates_without_moments(toy_run, tmp_path, capsys):
-    text, out = tmp_path / "text", tmp_path / "a b"
-    text.write_text("the old man\n\na dog sings\n")
+def test_a_run_to_send_translates_without_moments(toy_run, text, tmp_path, capsys):
+    out = tmp_path / "a b"
     words = ["--run", str(toy_run), "--to", "run", "--out", str(out), "--license", "cc-by-4.0"]
     assert export.main([*words, "--verify-on", str(text)]) == 0
     said = capsys.readouterr().out

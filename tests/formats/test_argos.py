@@ -26,6 +26,7 @@ from hvd_nmt.translation.settings import Settings
 RUN = Path(__file__).resolve().parents[1] / "golden" / "run"
 LINES = toy.sentences(50, seed=5)
 NAME = "translate-en_de-1_0"
+PACKAGE = f"{NAME}.argosmodel"
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +37,10 @@ def out(tmp_path_factory):
 
 
 def test_a_package_has_what_argos_translate_reads(out):
-    assert sorted(path.name for path in out.iterdir()) == [
-        "README.md",
-        "README.txt",
-        f"{NAME}.argosmodel",
-    ]
-    with zipfile.ZipFile(out / f"{NAME}.argosmodel") as packed:
-        names = {name for name in packed.namelist() if not name.endswith("/")}
-        own = {name.removeprefix(f"{NAME}/") for name in names}
-        files = {name: packed.read(f"{NAME}/{name}") for name in own}
-    assert {"README.md", "model/config.json", "model/model.bin", "minisbd/en.onnx"} < own
+    assert {path.name for path in out.iterdir()} == {"README.md", "README.txt", PACKAGE}
+    with zipfile.ZipFile(out / PACKAGE) as packed:
+        files = {name.removeprefix(f"{NAME}/"): packed.read(name) for name in packed.namelist()}
+    assert {"README.md", "model/model.bin", "minisbd/en.onnx"} < files.keys()
     assert json.loads(files["metadata.json"]) == {
         "package_version": "1.0", "argos_version": "1.9.0", "from_code": "en",
         "from_name": "English", "to_code": "de", "to_name": "German", "target_prefix": "",
@@ -97,11 +92,9 @@ def server(out, libretranslate, tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     # What our README.txt and the guide say.
     packages = home / "argos-translate" / "packages"
-    command = [libretranslate, "-m", "zipfile", "-e", out / f"{NAME}.argosmodel", packages]
-    subprocess.run(command, check=True)
+    subprocess.run([libretranslate, "-m", "zipfile", "-e", out / PACKAGE, packages], check=True)
     (home / "argos-translate" / "index.json").write_text("[]")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     names = ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
     nowhere = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
@@ -131,9 +124,8 @@ def server(out, libretranslate, tmp_path_factory):
 @pytest.mark.long
 def test_libretranslate_translates_as_our_export(server, out, tmp_path):
     body = json.dumps({"q": LINES, "source": "en", "target": "de"}).encode()
-    asked = urllib.request.Request(
-        f"{server}/translate", body, {"Content-Type": "application/json"}
-    )
+    is_json = {"Content-Type": "application/json"}
+    asked = urllib.request.Request(f"{server}/translate", body, is_json)
     with urllib.request.urlopen(asked) as answer:
         found = json.load(answer)["translatedText"]
     wanted = by_our_export(out, tmp_path, LINES)

@@ -30,14 +30,11 @@ TEXTS = [(code, " ".join(cut), cut) for code, cut in CASES]
 TEXTS += [(code, "".join(UNSPACED), UNSPACED) for code in ("zh", "ja")]
 
 
-def padded(array, pads):
-    """As ONNX does it: less than nothing takes away."""
-    for axis, (before, after) in enumerate(np.reshape(pads, [2, -1]).T):
-        widths = [(0, 0)] * array.ndim
-        widths[axis] = (max(before, 0), max(after, 0))
-        end = array.shape[axis] + min(after, 0)
-        array = np.pad(array.take(range(max(-before, 0), end), axis), widths)
-    return array
+def moved(array, pads):
+    """Pad as the rule uses it: zeros come in at one end of a text, as much goes at the other."""
+    distance, found = pads[1], np.roll(array, pads[1], 1)
+    found[:, slice(distance) if distance > 0 else slice(len(found[0]) + distance, None)] = 0
+    return found
 
 
 def cut(code, text):
@@ -53,7 +50,7 @@ def cut(code, text):
     values["units"] = np.array([[*(ids.get(one, ids["<UNK>"]) for one in text), ids["<PAD>"]]])
     features = [[one.isupper(), one.isdigit()] for one in text]
     values["features"] = np.array([[*features, [0, 0]]], np.float32)
-    known = {"Pad": padded, "Gather": lambda table, at: table[at], "MatMul": np.matmul,
+    known = {"Pad": moved, "Gather": lambda table, at: table[at], "MatMul": np.matmul,
              "Sum": lambda *parts: sum(parts), "Mul": np.multiply, "Add": np.add}  # fmt: skip
     for node in model.graph.node:
         values[node.output[0]] = known[node.op_type](*(values[name] for name in node.input))

@@ -100,6 +100,8 @@ def test_columns_scores_and_quotes(tmp_path):
         ("short", "", FEW_COLUMNS), ('g "h" i', "j", ""),
     ]  # fmt: skip
     assert read(tmp_path, 'a "b\t"c" d\n') == [('a "b', '"c" d', "")]
+    with pytest.raises(DataError, match="line 1: unexpected end of data: correct its quotes"):
+        read(tmp_path, 'x\t"y\n', columns=Columns(quoting="csv"))
     for wrong in ({"source": 1}, {"source": -1, "target": 2}, {"min_scores": {0: 1}}):
         with pytest.raises(ConfigError, match="columns: give those of source and target, from 1"):
             Columns(**wrong)
@@ -115,7 +117,7 @@ BOMB = MEMORY.replace(b'SYSTEM "tmx14.dtd"', f'[<!ENTITY e0 "{"a" * 99}">{GROWIN
         (b"", "is empty: it needs pairs"), (zipped(x__en="", x__de=""), r"x\.en is empty"),
         ("a\tb\tc\n", "has 3 columns, not those"), ("a\n", "has 1 column, not those of source and"),
         (b"a\tb\n".decode().encode("utf-16"), "is UTF-16"),
-        ('x\t"y\n', None), (MEMORY[:700], "line 8: Premature end of data in tag seg line 8: corr"),
+        (MEMORY[:700], "line 8: Premature end of data in tag seg line 8: corr"),
         (MEMORY.replace(b"</seg>", b"", 1), "line 4: Opening and ending tag mismatch: seg line 4"),
         (MEMORY.replace(b"UTF-8", b"KLINGON"), "line 1: Unsupported encoding: KLINGON"),
         (BOMB.replace(b"dog 7", b"&e0;"), "has the entity &e0;: write its text instead"),
@@ -131,13 +133,8 @@ BOMB = MEMORY.replace(b'SYSTEM "tmx14.dtd"', f'[<!ENTITY e0 "{"a" * 99}">{GROWIN
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_one_sentence(content, says, tmp_path):
-    if says is None:  # an open quote is text, unless quotes are asked for
-        assert read(tmp_path, content) == [("x", '"y', "")]
-        says, columns = "line 1: unexpected end of data: correct its quotes", Columns(quoting="csv")
-    else:
-        columns = Columns()
     with pytest.raises(DataError, match=says):
-        read(tmp_path, content, columns=columns)
+        read(tmp_path, content)
 
 
 def test_codes_of_a_language():
@@ -148,14 +145,14 @@ def test_codes_of_a_language():
     assert bitext.of_language("zh_tw", known) == {"zh_TW"}
 
 
-@pytest.mark.parametrize("content", [TSV.encode(), MEMORY, zipped(**MOSES)])
-def test_one_side_is_refused_with_the_command(content, tmp_path, monkeypatch, capsys):
+def test_one_side_is_refused_with_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    Path("a b").write_bytes(content)
     Path("de").write_text(SIDES[1])
     words = ["--vocabulary-size", "60", "--dev-size", "5", "--out", "out"]
-    assert prepare.main(["--train-source", "a b", "--train-target", "de", *words]) == 3
-    assert "--corpus 'a b'`" in capsys.readouterr().err
+    for content in (TSV.encode(), MEMORY, zipped(**MOSES)):
+        Path("a b").write_bytes(content)
+        assert prepare.main(["--train-source", "a b", "--train-target", "de", *words]) == 3
+        assert "--corpus 'a b'`" in capsys.readouterr().err
     assert prepare.main(["--corpus", "a b", "a b", *words]) == 0
     assert capsys.readouterr().out.startswith("train  120 pairs")
 
