@@ -7,7 +7,6 @@ Source: sentencepiece, src/sentencepiece_model.proto.
 
 import re
 from collections.abc import Container, Iterable
-from functools import cache
 from itertools import dropwhile
 from typing import Any
 
@@ -23,7 +22,7 @@ SPACE = "\u2581"
 
 def parsed(model: bytes) -> Any:
     """A serialised model as a message, see `_MESSAGES`; ValueError: it is none."""
-    message = _model_class()()
+    message = _Model()
     try:
         message.ParseFromString(model)
     except DecodeError as error:
@@ -62,11 +61,6 @@ def languages(known: Iterable[str]) -> list[str]:
     return [match[1] or match[2] for match in found if match]
 
 
-@cache
-def _model_class() -> Any:
-    return message_class(_MESSAGES, "ModelProto")
-
-
 _MESSAGES = {
     "SentencePiece": {
         1: ("piece", "STRING"), 2: ("score", "FLOAT"), 3: ("type", f"INT32={NORMAL}"),
@@ -84,3 +78,4 @@ _MESSAGES = {
         3: ("normalizer_spec", "NormalizerSpec"),
     },
 }  # fmt: skip
+_Model = message_class(_MESSAGES, "ModelProto")

@@ -72,11 +72,11 @@ def convert(
         with replacing(out) as draft:
             model = draft / "model"
             model.mkdir()
-            ctranslate2.write_model(model, run, prefix, quantization)
+            _, start = ctranslate2.write_model(model, run, prefix, quantization)
             for direction in directions:
                 folder = draft / direction.name
                 shutil.copytree(model, folder / "model")
-                _complete(run, folder, direction)
+                _complete(run, folder, direction, start)
                 card.write(folder, run, prefix, licence)
                 packed = shutil.make_archive(str(folder), "zip", draft, folder.name)
                 Path(packed).rename(draft / f"{folder.name}.argosmodel")
@@ -136,20 +136,19 @@ def _require_bytes(run: Path) -> None:
         )
 
 
-def _complete(run: Path, folder: Path, direction: Direction) -> None:
-    """Make a package of a directory that has its model."""
+def _complete(run: Path, folder: Path, direction: Direction, start: list[str]) -> None:
+    """Make a package of a directory that has its model; `start` is what each target begins with."""
     (source, target), model = direction.codes, folder / "model"
     shutil.copyfile(run_files.vocabularies(run)[0], folder / "sentencepiece.model")
     if direction.tag:
         config = json.loads((model / "config.json").read_text(encoding="utf-8"))
         config |= {"add_source_bos": True, "bos_token": sentencepiece_model.SPACE + direction.tag}
         run_files.write_record(model / "config.json", config)
-    facts = json.loads((model / ctranslate2.FACTS).read_text(encoding="utf-8"))
     metadata = {
         "package_version": "1.0", "argos_version": "1.9.0",
         "from_code": source, "from_name": _known(direction.source)[1],
         "to_code": target, "to_name": _known(direction.target)[1],
-        "target_prefix": "".join(facts["target_prefix"]),
+        "target_prefix": "".join(start),
     }  # fmt: skip
     run_files.write_record(folder / "metadata.json", metadata)
     (folder / "minisbd").mkdir()
