@@ -176,11 +176,9 @@ def test_sets(tmp_path, monkeypatch):
             path = folder / f"{name.replace('/', '_')}.en-de.{field}"
             path.write_text("".join(line.removesuffix(" src") + "\n" for line in lines))
     monkeypatch.setattr(scoring, "SACREBLEU_DIR", os.fspath(tmp_path / "sets"))
-    monkeypatch.setattr(DATASETS["wmt19"], "_outdir", os.fspath(tmp_path / "sets" / "wmt19"))
-    monkeypatch.setattr(
-        DATASETS["wmt19"], "_rawdir", os.fspath(tmp_path / "sets" / "wmt19" / "raw")
-    )
     monkeypatch.setattr(DATASETS["wmt19"], "data", ["http://127.0.0.1:9/wmt19.tgz"])
+    for name in ("_outdir", "_rawdir"):
+        monkeypatch.setattr(DATASETS["wmt19"], name, os.fspath(tmp_path / "sets" / "wmt19"))
 
 
 def test_a_test_set_by_its_name(folder, test_sets, toy_data, mixed_data, monkeypatch, capsys):
