@@ -60,15 +60,20 @@ PACKINGS = {
     ".zst": Packing(re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), zstd.open, "zstdcat"),
 }
 """by the usual end of a file's name"""
-_TMX = rb"(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?[\s\0]*(?=<\0?[?!t]).*?<\0?t\0?m\0?x"
+_TMX = rb"(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?[\s\0]*<\0?(\?\0?x\0?m\0?l|t\0?m\0?x|!.*?t\0?m\0?x)"
 _READ_IT = "`python -m hvd_nmt.prepare --corpus {}` reads pairs in it"
+_MOST_LAYERS = 2
+"""of packing, that are undone"""
 _NO_TEXT = {
     "zip archive": (re.compile(rb"PK\x03\x04"), _READ_IT),
     "TMX file": (re.compile(_TMX, re.DOTALL), _READ_IT),
-    "tar archive": (re.compile(rb".{257}ustar", re.DOTALL), "unpack it with `tar -xf {}`"),
+    "tar archive": (re.compile(rb".{257}ustar(\0|  \0)", re.DOTALL), "unpack it with `tar -xf {}`"),
     "7z archive": (re.compile(rb"7z\xbc\xaf\x27\x1c"), "unpack it with `7z x {}`"),
     "PDF": (re.compile(rb"%PDF-"), "take its text out with `pdftotext {}`"),
-    "Parquet table": (re.compile(rb"PAR1"), "write its text to a file, a sentence per line"),
+    "Parquet table": (
+        re.compile(rb"PAR1[\x15\0]"),
+        "write its text to a file",
+    ),
 }
 """what is no text: how it begins, and what to do"""
 
@@ -171,8 +176,9 @@ def opened(path: Path) -> Iterator[Any]:
     """A file's bytes, unpacked if need be, as a stream with `peek`; DataError: as `read_lines`."""
     with _readable(str(path)), ExitStack() as stack:
         stream: Any = stack.enter_context(path.open("rb"))
-        while packing := _packing(stream.peek(HEAD_BYTES)):
-            stream = stack.enter_context(packing.open(stream, "rb"))
+        for _ in range(_MOST_LAYERS):
+            if packing := _packing(stream.peek(HEAD_BYTES)):
+                stream = stack.enter_context(packing.open(stream, "rb"))
         yield stream
 
 
@@ -213,7 +219,9 @@ def to_utf8(encoding: str, name: str) -> str:
     if not path.is_file():
         return f"{convert} FILE > new.txt"
     with path.open("rb") as stream:
-        packing = _packing(stream.read(HEAD_BYTES))
+        packing = _packing(stream.peek(HEAD_BYTES))
+        if is_a("zip archive", stream.peek(HEAD_BYTES)):
+            return f"unzip -p {shlex.quote(name)} FILE | {convert} > new.txt"
     if packing:
         return f"{packing.to_stdout} {shlex.quote(name)} | {convert} > new.txt"
     return f"{convert} {shlex.quote(name)} > new.txt"

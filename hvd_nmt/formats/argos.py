@@ -109,6 +109,12 @@ def _directions(run: Path, languages: str) -> list[Direction]:
                 f"The model has no tag for {target}, only for {', '.join(known)}: give languages, "
                 f"as in --languages {source}-{known[0]}."
             )
+    names = [direction.name for direction in found]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ConfigError(
+            f"Argos Translate has one name, {min(twice)}, for several directions of the model: "
+            "choose one with --languages."
+        )
     return found
 
 
@@ -169,7 +175,7 @@ Packages for Argos Translate and LibreTranslate, made by hvd_nmt.export:
         ~/.local/share/argos-translate/packages
     libretranslate --load-only {source},{target}
 
-The model was trained on sentences of up to {model.max_length} subword tokens: {more}.
+The model was trained on sentences of up to {card.trained_length(run)} subword tokens: {more}.
 Argos Translate searches with beam 4 and length penalty 0.2. Sentences end by a rule, which knows no
 abbreviations: it cuts after "Mr." in "Mr. Smith".
 """

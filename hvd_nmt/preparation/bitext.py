@@ -4,7 +4,6 @@ Its kind is told by its content. It is read as a stream, plain or compressed.
 """
 
 import csv
-import re
 import shlex
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,9 +25,8 @@ NO_SEGMENT = "no segment of a language"
 ANOTHER_SEGMENT = "another segment of a language"
 
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
-_NATIVE = ("bpt", "ept", "it", "ph", "ut")
+_NATIVE = ("{*}bpt", "{*}ept", "{*}it", "{*}ph", "{*}ut")
 """elements of TMX that hold formatting, no text"""
-_BREAK = re.compile(r"\s*\n\s*")
 _TABLE_LINES, _FEWEST_LINES = 1_000, 10
 """a table is known by so many first lines, or by all lines of a shorter file if it has enough"""
 
@@ -135,12 +133,19 @@ def _quoted(lines: Iterator[bytes], name: str) -> Iterator[list[bytes]]:
     reader = csv.reader((line.decode("latin-1") for line in lines), delimiter="\t", strict=True)
     try:
         for row in reader:
-            yield [_BREAK.sub(" ", cell).encode("latin-1") for cell in row]
+            yield [_in_one_line(cell).encode("latin-1") for cell in row]
     except csv.Error as error:
         raise DataError(
             f"{name}, line {reader.line_num}: {error}: correct its quotes, or remove "
             "`quoting: csv`."
         ) from None
+
+
+def _in_one_line(cell: str) -> str:
+    """Text whose line breaks are blanks."""
+    if "\n" not in cell:
+        return cell
+    return " ".join(filter(None, (line.strip(" \t\r") for line in cell.split("\n"))))
 
 
 def _rule(row: Sequence[bytes], min_scores: Mapping[int, float]) -> str:
@@ -158,7 +163,11 @@ def _of_zip(
 ) -> Iterator[Block]:
     try:
         with zipfile.ZipFile(stream) as archive:
-            files = [file for file in archive.namelist() if not file.endswith("/")]
+            files = [
+                file
+                for file in archive.namelist()
+                if not file.endswith("/") and not file.startswith("__MACOSX/")
+            ]
             ends = tuple(file.rpartition(".")[2] for file in files)
             sides = [
                 [file for file, end in zip(files, ends, strict=True) if end in known]
@@ -179,7 +188,8 @@ def _of_zip(
                     f"{name} must have one file that ends in .{languages[0]} and one in "
                     f".{languages[1]}, or one .tmx or .tsv, but has {', '.join(files[:9])}."
                 )
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:  # or encrypted
+    # Encrypted ones, and names that are damaged, are the other errors.
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, UnicodeError) as error:
         raise DataError(f"Cannot read {name}: {error}. Check the file.") from None
 
 
@@ -188,8 +198,10 @@ def _of_tmx(stream: Any, name: str, languages: tuple[str, str]) -> Iterator[_Row
     known, has_pairs = set[str](), False
     try:
         # Entities, which can grow without end, are left as they are.
-        for _, unit in etree.iterparse(stream, tag="tu", resolve_entities=False, no_network=True):
-            variants = [*unit.iterchildren("tuv")]
+        for _, unit in etree.iterparse(
+            stream, tag="{*}tu", resolve_entities=False, no_network=True
+        ):
+            variants = [*unit.iterchildren("{*}tuv")]
             codes = tuple(each.get(_LANGUAGE) or each.get("lang", "") for each in variants)
             known.update(codes)
             sources, targets = (
@@ -217,7 +229,7 @@ def _of_tmx(stream: Any, name: str, languages: tuple[str, str]) -> Iterator[_Row
 
 
 def _text(variant: Any, name: str) -> bytes:
-    segment = next(variant.iterchildren("seg"), None)
+    segment = next(variant.iterchildren("{*}seg"), None)
     if segment is None:
         return b""
     content = segment.text or ""
@@ -226,5 +238,4 @@ def _text(variant: Any, name: str) -> bytes:
             raise DataError(f"{name} has the entity {entity.text}: write its text instead.")
         etree.strip_elements(segment, *_NATIVE, with_tail=False)
         content = "".join(segment.itertext())
-    content = content.strip(" \t\n")
-    return (_BREAK.sub(" ", content) if "\n" in content else content).encode()
+    return _in_one_line(content.strip(" \t\n")).encode()

@@ -27,8 +27,8 @@ _HELD_OUT = ("dev", "test")
 _OF_A_PART = (*_SIDES, "file", "columns")
 _TEXTS = (*_SIDES, "file", "name", "source_language", "target_language", "tags", "date")
 
-Paths = tuple[Path, Path]
-"""a source file and its translation, line by line; or twice a file with both sides"""
+Paths = tuple[Path, ...]
+"""a source file and its translation, line by line; or one file with both sides"""
 
 
 class Input(NamedTuple):
@@ -50,10 +50,10 @@ class Input(NamedTuple):
     ) -> "Input":  # fmt: skip
         """Reads the files' digests; raises as `facts`, and as `require_one_side`."""
         found = []
-        for source, target in paths:
-            own = facts(source)
-            found.append((own, own if source == target else facts(target)))
-            for side in {source, target} if source != target else ():
+        for files in paths:
+            own = [facts(file) for file in files]
+            found.append((own[0], own[-1]))
+            for side in {*files} if len(files) > 1 else ():
                 bitext.require_one_side(side)
         return cls(paths, found, languages, columns or Columns())
 
@@ -66,9 +66,10 @@ class Input(NamedTuple):
         """The line pairs, their files, the pairs of the files before; raises as `pair_blocks`."""
         before = 0
         for paths in self.paths:
-            found = pair_blocks(*paths)
-            if paths[0] == paths[1]:
+            if len(paths) == 1:
                 found = bitext.blocks(paths[0], self.languages, self.columns)
+            else:
+                found = pair_blocks(*paths)
             for block in found:
                 yield paths, before, block
             before += block.first + block.pairs - 1
@@ -148,10 +149,10 @@ def side_names(corpora: Iterable[CorpusFiles]) -> tuple[str, str]:
 
 
 def both_sides(name: str, folder: Path, languages: tuple[str, str], cache: Path) -> Paths:
-    """The files of what holds both sides: a file of the folder, twice; or what mtdata has."""
+    """The files of what holds both sides: a file of the folder; or what mtdata has."""
     if name.startswith(mtdata.PREFIX):
         return mtdata.download(name.removeprefix(mtdata.PREFIX), languages, cache)
-    return folder / name, folder / name
+    return (folder / name,)
 
 
 def read(path: Path, languages: tuple[str, str], rules: Rules, cache: Path) -> list[CorpusFiles]:

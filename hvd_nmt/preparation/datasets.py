@@ -21,7 +21,7 @@ from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import exclusive
 from hvd_nmt.common.progress import progress
 
-Files = tuple[Path, Path]
+Files = tuple[Path, ...]
 
 _RETRIES = 4
 _SILENCE_S = 60.0

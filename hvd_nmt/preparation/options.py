@@ -220,7 +220,7 @@ def find_corpora(options: Options) -> list[CorpusFiles]:
     """The corpora with digests, downloaded if need be; ConfigError: of YAML; DataError: no text."""
     if options.corpora:
         return corpora.read(options.corpora, options.languages, options.cleaning, options.cache)
-    paths = {part: [paths] for part, paths in options.files.items()}
+    paths: dict[str, list[corpora.Paths]] = {part: [paths] for part, paths in options.files.items()}
     if options.dataset and options.is_public:
         paths = datasets.download(options.dataset, options.cache, options.mirror)
     for name in options.corpus:

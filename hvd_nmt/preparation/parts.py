@@ -269,8 +269,8 @@ def _read(
     cleaner = cleaning.Cleaner(corpus.rules, corpus.languages) if part == "train" else None
     work = partial(_clean, cleaner, lenient, corpus.tags, known_tags)
     total = None  # a file with both sides is read once
-    if all(source != target for source, target in raw.paths):
-        total = sum(count_lines(path) for path, _ in raw.paths)
+    if all(len(paths) > 1 for paths in raw.paths):
+        total = sum(count_lines(paths[0]) for paths in raw.paths)
     with progress(total, "pairs", f"reading {raw.paths[0][0].name}") as bar:
         for cleaned in workers.in_order(work, raw.blocks()):
             bar.update(cleaned.pairs_read)
@@ -285,7 +285,7 @@ def _clean(
     paths, before, block = job
     lines = [
         list(decoded(raw, block.first, lenient, str(path)))
-        for raw, path in zip(block.lines, paths, strict=True)
+        for raw, path in zip(block.lines, (paths[0], paths[-1]), strict=True)
     ]
     kept: list[cleaning.Pair] = []
     numbers: list[int] = []

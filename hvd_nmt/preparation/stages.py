@@ -47,7 +47,8 @@ def make(
         _require_pairs(part, made[part])
     for part, number in product([name for name in made if name != "train"], range(len(found))):
         if part in found[number].inputs and parts.look_swapped(made["train"], made[part], number):
-            source, target = found[number].inputs[part].paths[0]
+            files = found[number].inputs[part].paths[0]
+            source, target = files[0], files[-1]
             print_line(
                 f"The files of {part} or of train look swapped: {source} reads like the targets of "
                 f"train, {target} like the sources. Exchange the wrong ones, with --overwrite."

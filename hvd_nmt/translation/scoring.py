@@ -130,7 +130,8 @@ def test_set(name: str, run: Path, to: str) -> tuple[Text, list[Text], dict[str,
     except (OSError, SystemExit) as error:  # it ends the process where a checksum is wrong
         raise DataError(
             f"sacreBLEU cannot get {name} ({getattr(error, 'reason', error)}): see that the "
-            f"network is there, or copy {Path(SACREBLEU_DIR, name)} from another machine."
+            f"network is there, remove {Path(SACREBLEU_DIR, name)} if a download was cut off, or "
+            "copy it from another machine."
         ) from None
     source, *references = (read(Path(file)) for file in files)
     return source, references, {"test": name, "lang": pairs[0]}

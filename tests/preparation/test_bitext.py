@@ -14,7 +14,8 @@ from backports import zstd
 
 from hvd_nmt import prepare
 from hvd_nmt.common.errors import ConfigError, DataError
-from hvd_nmt.preparation import bitext
+from hvd_nmt.data.text import read_lines
+from hvd_nmt.preparation import bitext, corpora
 from hvd_nmt.preparation.bitext import ANOTHER_SEGMENT, FEW_COLUMNS, NO_SEGMENT, Columns
 
 PAIRS = [(f"the dog {i}", f"der Hund ä {i}") for i in range(60)]
@@ -162,3 +163,21 @@ def test_tabs_in_the_text_of_one_side_are_text(tmp_path):
     for text in ("a\tb\n" * 9, "a\tb\n" * 99 + "a\n", "a\tb\n" * 50 + "\ta\tb\n" * 50):
         path.write_text(text)
         bitext.require_one_side(path)
+
+
+def test_what_looked_like_another_kind(tmp_path):
+    """White space beyond ASCII, XML with a namespace, Finder's files, prose, a text copied."""
+    with_break = '"voil\u00e0\nencore"\tb\n"a\u2020  \n c"\td\n'
+    found = read(tmp_path, with_break, columns=Columns(1, 2, quoting="csv"))
+    assert [row[0] for row in found] == ["voil\u00e0 encore", "a\u2020 c"]
+    named = MEMORY.replace(b"<tmx ", b"<!-- " + b"x" * 9000 + b' -->\n<tmx xmlns="urn:t" ')
+    assert [row[1] for row in read(tmp_path, named)] == [target for _, target in PAIRS]
+    with zipfile.ZipFile(tmp_path / "mac", "w") as archive:
+        for name, line in (("a.en", "x"), ("a.de", "y"), ("__MACOSX/._a.en", "z")):
+            archive.writestr(name, f"{line}\n")
+    assert [row[:2] for row in read(tmp_path, (tmp_path / "mac").read_bytes())] == [("x", "y")]
+    prose = tmp_path / "us.es"
+    prose.write_text("a" * 256 + " ustar es ajustar\n")
+    assert list(read_lines(prose)) == ["a" * 256 + " ustar es ajustar"]
+    copied = corpora.Input.of([(prose, prose)])
+    assert [block.pairs for _, _, block in copied.blocks()] == [1]
