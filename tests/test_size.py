@@ -11,27 +11,27 @@ ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = 1.03
 """times a budget"""
 LINES = {
-    "hvd_nmt": 1_256,
+    "hvd_nmt": 1_335,
     "hvd_nmt.checkpoints": 1_421,
-    "hvd_nmt.common": 728,
-    "hvd_nmt.config": 960,
-    "hvd_nmt.data": 1_412,
+    "hvd_nmt.common": 764,
+    "hvd_nmt.config": 990,
+    "hvd_nmt.data": 1_503,
     "hvd_nmt.diagnosis": 1_019,
     "hvd_nmt.explain": 1_337,
-    "hvd_nmt.formats": 971,
+    "hvd_nmt.formats": 1_504,
     "hvd_nmt.launching": 1_472,
     "hvd_nmt.model": 1_983,
-    "hvd_nmt.preparation": 2_585,
+    "hvd_nmt.preparation": 3_000,
     "hvd_nmt.records": 789,
     "hvd_nmt.reporting": 1_536,
-    "hvd_nmt.telemetry": 795,
-    "hvd_nmt.training": 3_574,
-    "hvd_nmt.translation": 952,
-    "tests": 20_192,
+    "hvd_nmt.telemetry": 825,
+    "hvd_nmt.training": 3_649,
+    "hvd_nmt.translation": 1_044,
+    "tests": 21_169,
 }
 """of each package, with those within it, blank lines too"""
-MODULES = 153
-WORDS = 14_000
+MODULES = 161
+WORDS = 14_900
 """of all documents"""
 DOCUMENTS = {
     "README.md": 900, "CONTRIBUTING.md": 1_800, "CHANGELOG.md": 1_100, "docs/decisions.md": 2_000,
@@ -39,7 +39,7 @@ DOCUMENTS = {
 }  # fmt: skip
 """words of long documents; of any other `OTHERS`"""
 OTHERS = 700
-OPTIONS = 190
+OPTIONS = 194
 """of all commands, as --help-all shows them; those of a run, which three have, count once"""
 
 
