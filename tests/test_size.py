@@ -18,7 +18,7 @@ LINES = {
     "hvd_nmt.data": 1_503,
     "hvd_nmt.diagnosis": 1_019,
     "hvd_nmt.explain": 1_337,
-    "hvd_nmt.formats": 1_504,
+    "hvd_nmt.formats": 1_522,
     "hvd_nmt.launching": 1_472,
     "hvd_nmt.model": 1_983,
     "hvd_nmt.preparation": 3_000,

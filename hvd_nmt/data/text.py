@@ -65,7 +65,7 @@ _READ_IT = "`python -m hvd_nmt.prepare --corpus {}` reads pairs in it"
 _MOST_LAYERS = 2
 """of packing, that are undone"""
 _NO_TEXT = {
-    "zip archive": (re.compile(rb"PK\x03\x04"), _READ_IT),
+    "zip archive": (re.compile(rb"PK(\x03\x04|\x05\x06)"), _READ_IT),
     "TMX file": (re.compile(_TMX, re.DOTALL), _READ_IT),
     "tar archive": (re.compile(rb".{257}ustar(\0|  \0)", re.DOTALL), "unpack it with `tar -xf {}`"),
     "7z archive": (re.compile(rb"7z\xbc\xaf\x27\x1c"), "unpack it with `7z x {}`"),

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from hvd_nmt.checkpoints import run_files
 from hvd_nmt.checkpoints.find import find
-from hvd_nmt.common.errors import ConfigError, DataError, RunError
+from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.data import language, sentencepiece_model
 from hvd_nmt.formats import Quantization, card, ctranslate2, sentence_rule
@@ -88,26 +88,30 @@ def convert(
 
 
 def _directions(run: Path, languages: str) -> list[Direction]:
+    data = card.data(run)
+    pairs = data.directions if data else []
     if languages:
-        pairs = [languages.partition("-")[::2]]
-    else:
-        try:
-            _, data = run_files.data_of_run(run, run_files.load_config(run))
-        except DataError as error:
-            raise ConfigError(f"{error} Or name the languages, as in --languages en-de.") from None
-        pairs = data.directions
+        known = {"-".join(pair): pair for pair in pairs}
+        if not known and languages.count("-") == 1:
+            known = {languages: languages.partition("-")[::2]}
+        if languages not in known:
+            has = ", ".join(known) or "source and target, as in en-de"
+            raise ConfigError(f"--languages {languages} is no direction of the run: give {has}.")
+        pairs = [known[languages]]
+    if not pairs:
+        raise ConfigError("The run's data are not here: name the languages, as --languages en-de.")
     tags = sentencepiece_model.tags(run_files.vocabularies(run)[0].read_bytes())
-    known, found = sentencepiece_model.languages(tags), []
+    tagged, found = sentencepiece_model.languages(tags), []
     for source, target in pairs:
         found.append(Direction(source, target, sentencepiece_model.tag_of(target, tags)))
         for code in (source, target):
             language.scripts(code)  # ConfigError: it is none
         if found[-1].codes[0] == found[-1].codes[1]:
             raise ConfigError(f"{source}-{target} is one language: give two, as --languages en-de.")
-        if known and not found[-1].tag:
+        if tagged and not found[-1].tag:
             raise ConfigError(
-                f"The model has no tag for {target}, only for {', '.join(known)}: give languages, "
-                f"as in --languages {source}-{known[0]}."
+                f"The model has no tag for {target}, only for {', '.join(tagged)}: give languages, "
+                f"as in --languages {source}-{tagged[0]}."
             )
     names = [direction.name for direction in found]
     if twice := {name for name in names if names.count(name) > 1}:
@@ -171,10 +175,11 @@ Packages for Argos Translate and LibreTranslate, made by hvd_nmt.export:
 {", ".join(direction.name for direction in directions)}.
 
     pip install libretranslate
-    python -m zipfile -e {package} \\
-        ~/.local/share/argos-translate/packages
-    libretranslate --load-only {source},{target}
+    python -m zipfile -e {package} site/argos-translate/packages
+    echo '[]' > site/argos-translate/index.json
+    XDG_DATA_HOME=$PWD/site libretranslate --load-only {source},{target}
 
+Without the index LibreTranslate looks for packages in the internet, for minutes if there is none.
 The model was trained on sentences of up to {card.trained_length(run)} subword tokens: {more}.
 Argos Translate searches with beam 4 and length penalty 0.2. Sentences end by a rule, which knows no
 abbreviations: it cuts after "Mr." in "Mr. Smith".

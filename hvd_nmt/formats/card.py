@@ -124,16 +124,16 @@ def _facts(run: Path, checkpoint: Checkpoint, licence: str) -> Iterator[tuple[st
 def _data(manifest: corpus.Manifest | None, checkpoint: Checkpoint) -> str:
     if manifest is None:
         return f"Not on the machine of the export; their hash is {checkpoint.manifest.data_hash}."
-    names = [each.name for each in manifest.corpora] or [manifest.request.get("corpus", "files")]
-    rows = [
-        (f"{part}, {language.english_name(code)}", of.pairs, side.text_bytes, side.input.sha256)
-        for part, of in manifest.parts.items()
-        for code, side in (
-            (manifest.source_language, of.source), (manifest.target_language, of.target)
-        )
-    ]  # fmt: skip
-    table = answer.Table("", ("part", "pairs", "bytes of text", "SHA-256 of what was read"), rows)
-    return answer.blocks(answer.sentence(f"Of {', '.join(names)}."), answer.table(table))
+    names = [each.name for each in manifest.corpora] or [manifest.request.get("corpus", "")]
+    said = ", ".join(name for name in names if name not in ("", "files"))
+    rows = []
+    for part, of in manifest.parts.items():
+        sizes = f"{of.source.text_bytes:,} + {of.target.text_bytes:,}"
+        digests = dict.fromkeys([of.source.input.sha256, of.target.input.sha256])
+        rows.append((part, of.pairs, sizes, ", ".join(digests)))  # one of a file with both sides
+    head = ("part", "pairs", "bytes of source and target", "SHA-256 of the files")
+    table = answer.table(answer.Table("", head, rows))
+    return answer.blocks(answer.sentence(f"Of {said}.") if said else "", table)
 
 
 def _scores(run: Path, checkpoint: Checkpoint) -> str:
@@ -158,9 +158,14 @@ def _scores(run: Path, checkpoint: Checkpoint) -> str:
 
 
 def trained_length(run: Path) -> int:
-    """Most tokens of a training sentence, as far as is known here, and that the model reads."""
-    manifest, most = data(run), load_config(run).model.max_length
-    return min(manifest.max_length, most) if manifest else most
+    """Most tokens of a training sentence, where the data are here; else what the model reads."""
+    config = load_config(run)
+    try:
+        train = corpus.load(data_of_run(run, config)[0]).train
+    except DataError:
+        return config.model.max_length
+    longest = max(side.lengths.max(initial=1) for side in (train.source, train.target))
+    return min(int(longest), config.model.max_length)
 
 
 def _limits(run: Path, sides: list[list[str]]) -> Iterator[str]:

@@ -223,8 +223,8 @@ def _of_tmx(stream: Any, name: str, languages: tuple[str, str]) -> Iterator[_Row
         raise DataError(f"{name}, line {error.lineno}: {reason}: correct the XML there.") from None
     if known and not has_pairs:
         raise DataError(
-            f"{name} has no entry in {' and '.join(languages)}, but in "
-            f"{', '.join(sorted(known))}: give --source-language and --target-language."
+            f"{name} has no entry in both {' and '.join(languages)}: its languages are "
+            f"{', '.join(sorted(known))}."
         )
 
 

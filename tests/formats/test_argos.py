@@ -64,8 +64,9 @@ def test_languages_have_the_codes_of_libretranslate(ours, codes):
 def test_what_cannot_be_a_package_is_one_sentence(tmp_path):
     run = shutil.copytree(RUN, tmp_path / "run")
     for languages, message in (
-        ("", "are not in data on .*Or name the languages, as in --languages en-de"),
+        ("", "data are not here: name the languages, as --languages en-de"),
         ("en-eng", "en-eng is one language"), ("english-de", "No script is known"),
+        ("en", "--languages en is no direction of the run: give source and target, as in en-de"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
             argos.convert(run, "latest", tmp_path / "out", "float32", languages)
