@@ -134,7 +134,7 @@ def init(expected_ranks: int = 0, *, with_groups: bool = False) -> Rank:
 
 def _require_own_address() -> None:
     """See that this machine's name resolves, which Gloo asks for: it would end the process."""
-    name = socket.gethostname()
+    name = os.uname().nodename
     try:
         socket.getaddrinfo(name, None)
     except OSError:

@@ -3,6 +3,7 @@
 import math
 import os
 import socket
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -113,6 +114,6 @@ def test_no_checkpoint_holds_a_nan(out):
 
 
 def test_a_machine_whose_name_has_no_address_is_told_before_gloo_ends_it(monkeypatch):
-    monkeypatch.setattr(socket, "gethostname", lambda: "no-such-host-here")
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="no-such-host-here"))
     with pytest.raises(ConfigError, match=r"add the line `127\.0\.1\.1 no-such-host-here` to"):
         horovod.init()
