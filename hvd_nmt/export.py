@@ -66,9 +66,9 @@ class Options:
     checkpoint: str = "best"
     """best (by evaluation.best_by), latest, or a prefix"""
     quantization: Quantization = "float32"
-    """for ctranslate2 and argos: int8, float16 or bfloat16; how it stores the weights"""
+    """for ctranslate2, argos: int8, float16, bfloat16; how weights are stored"""
     languages: str = ""
-    """for argos: source and target, such as en-de (default: those of the run's data)"""
+    """for argos: a direction as en-de (default: all of the run)"""
     verify_on: Path | None = None
     """text whose first 100 lines both models translate, to compare; plain or .gz"""
     license: str = ""

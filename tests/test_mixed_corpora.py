@@ -108,7 +108,7 @@ def test_a_package_of_argos_adds_the_tag(done, mixed_data: Path, tmp_path: Path,
     config = json.loads((model / "config.json").read_text())
     assert (config["add_source_bos"], config["bos_token"]) == (True, "▁<2de>")
     assert export.main([*words, "--out", str(tmp_path / "x"), "--languages", "en-fr"]) == 2
-    assert "no tag for fr, only for de: give languages" in capsys.readouterr().err
+    assert "--languages en-fr is no direction of the run: give en-de." in capsys.readouterr().err
 
 
 @pytest.mark.long

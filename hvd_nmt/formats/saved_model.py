@@ -27,6 +27,9 @@ from hvd_nmt.model.translator import Translator
 
 # More than any model reads. SentencePiece needs time quadratic in a run of unknown characters.
 _LINE_CHARACTERS = 1 << 16
+_SHOW = (
+    'python -c "import tensorflow_text, tensorflow.python.tools.saved_model_cli as x; x.main()"'
+)
 # What hvd_nmt.data.text makes a space, in the words of RE2.
 _CONTROLS = r"[\x00-\x1f\x7f-\x{9f}\x{2028}\x{2029}\x{feff}]"
 
@@ -119,8 +122,8 @@ A translation model as a TensorFlow SavedModel, made by hvd_nmt.export from step
 Its signature makes of text, string [B], one sentence in each, the translations, string [B], and
 their scores, float32 [B]. TensorFlow's own command lists it, once SentencePiece is loaded:
 
-    python -c "import tensorflow_text; from tensorflow.python.tools.saved_model_cli import main; \
-main()" show --all --dir {shlex.quote(out.name)}
+    {_SHOW} \\
+        show --all --dir {shlex.quote(out.name)}
 
 A score is log-probability / {divisor}^{decoding.alpha:g}. Lines that are sent together are padded
 to the longest of them: send lines of similar length, some dozens at a time. A line with more than
