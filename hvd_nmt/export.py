@@ -66,7 +66,7 @@ class Options:
     checkpoint: str = "best"
     """best (by evaluation.best_by), latest, or a prefix"""
     quantization: Quantization = "float32"
-    """for ctranslate2, argos: int8, float16, bfloat16; how weights are stored"""
+    """of ctranslate2, argos: int8, float16, bfloat16; the form of its weights"""
     languages: str = ""
     """for argos: a direction as en-de (default: all of the run)"""
     verify_on: Path | None = None

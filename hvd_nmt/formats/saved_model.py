@@ -27,9 +27,7 @@ from hvd_nmt.model.translator import Translator
 
 # More than any model reads. SentencePiece needs time quadratic in a run of unknown characters.
 _LINE_CHARACTERS = 1 << 16
-_SHOW = (
-    'python -c "import tensorflow_text, tensorflow.python.tools.saved_model_cli as x; x.main()"'
-)
+_SHOW = 'python -c "import tensorflow_text, tensorflow.python.tools.saved_model_cli as x; x.main()"'
 # What hvd_nmt.data.text makes a space, in the words of RE2.
 _CONTROLS = r"[\x00-\x1f\x7f-\x{9f}\x{2028}\x{2029}\x{feff}]"
 
