@@ -8,13 +8,14 @@ import contextlib
 import math
 import os
 import re
+import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
 import psutil
 
-_RENDEZVOUS = "HOROVOD_GLOO_RENDEZVOUS_PORT"
 _BYTES_PER_MB = 1e6  # network cards are sold, and `iftop` reports, in powers of ten
 
 
@@ -27,19 +28,23 @@ def host_sample() -> dict[str, float]:
     }
 
 
+def process_space() -> str:
+    """What processes have in common whose numbers mean the same: a kernel and a namespace."""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    return socket.gethostname()
+
+
 @final
 class OwnProcesses:
-    """The ranks of this run on this host, those of other containers not seen, and their CPU use.
+    """The ranks of this run whose numbers are known here, and their CPU use."""
 
-    They are known by the rendezvous that their environment names; a run of one rank is this
-    process.
-    """
-
-    def __init__(self) -> None:
-        own = os.environ.get(_RENDEZVOUS)
-        self._processes = [psutil.Process()]
-        if own is not None:
-            self._processes = [p for p in psutil.process_iter() if _environment(p) == own]
+    def __init__(self, pids: Sequence[int]) -> None:
+        self._processes = []
+        for pid in {os.getpid(), *pids}:
+            with contextlib.suppress(psutil.Error):
+                self._processes.append(psutil.Process(pid))
         self._before = self._cpu_s(), time.monotonic()
 
     def percent(self) -> float:
@@ -55,12 +60,6 @@ class OwnProcesses:
             with contextlib.suppress(psutil.Error):
                 found += sum(process.cpu_times()[:2])
         return found
-
-
-def _environment(process: psutil.Process) -> str | None:
-    with contextlib.suppress(psutil.Error, OSError):
-        return process.environ().get(_RENDEZVOUS)
-    return None
 
 
 def cpu_flags() -> set[str]:

@@ -9,6 +9,7 @@ import dataclasses
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -27,14 +28,16 @@ _BYTES_PER_GB = 1e9
 class Sampler:
     """Samples this host, all its GPUs and interfaces; what goes wrong never stops the training."""
 
-    def __init__(self, path: Path, event_dir: Path, interval_s: float = 1.0) -> None:
-        """Sets the sampler up; nothing is opened before `start`.
+    def __init__(
+        self, path: Path, event_dir: Path, interval_s: float = 1.0, pids: Sequence[int] = ()
+    ) -> None:
+        """Sets the sampler up; nothing is opened before `start`. `pids`: of the run's ranks here.
 
         `path` is the host's file, `<host>.jsonl`, continued if it is there; `event_dir` is for
         TensorBoard's scalars, at most one set per second, whose step is seconds since it began.
         """
         self._path, self._event_dir, self._interval_s = path, event_dir, interval_s
-        self._stopping = threading.Event()
+        self._pids, self._stopping = pids, threading.Event()
         # A daemon, so that a GPU driver that hangs cannot keep a finished training from ending.
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._lost_gpus: set[int] = set()
@@ -67,7 +70,7 @@ class Sampler:
     ) -> None:
         # The first readings are taken now, so the first sample covers a whole interval.
         host_sample()
-        network, own = NetworkProbe(), OwnProcesses()
+        network, own = NetworkProbe(), OwnProcesses(self._pids)
         file.append(self._header(gpus))
         begun_s = next(jsonl.read(self._path))["time_s"]
         written_step = -1

@@ -1,5 +1,6 @@
 """The base of a run's callbacks, and the small ones: learning rate, guards, telemetry."""
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from hvd_nmt.common.units import count
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data import batches
 from hvd_nmt.model.tokenizer import Tokenizers
-from hvd_nmt.telemetry import jsonl
+from hvd_nmt.telemetry import host, jsonl
 from hvd_nmt.telemetry.events import TENSORBOARD_DIR
 from hvd_nmt.telemetry.sampler import Sampler
 from hvd_nmt.training import cluster, horovod
@@ -149,11 +150,16 @@ class NotFiniteGuard(StepCallback):
 
 
 def telemetry(run_dir: Path, interval_s: float, rank: Rank) -> keras.callbacks.Callback:
-    """Samples each host's GPUs, network and load every `interval_s` (0: never) while `fit` runs."""
+    """Samples each host's GPUs, network and load every `interval_s` (0: never) while `fit` runs.
+
+    A collective: ranks tell who they are.
+    """
+    space = host.process_space()
+    pids = [pid for where, pid in horovod.gather((space, os.getpid())) if where == space]
     if not rank.is_first_on_host or interval_s == 0:
         return keras.callbacks.Callback()
     samples, charts = run_dir / TELEMETRY_DIR, run_dir / TENSORBOARD_DIR
-    sampler = Sampler(samples / f"{rank.host}.jsonl", charts / rank.host, interval_s)
+    sampler = Sampler(samples / f"{rank.host}.jsonl", charts / rank.host, interval_s, pids)
     return keras.callbacks.LambdaCallback(
         on_train_begin=lambda logs: sampler.start(), on_train_end=lambda logs: sampler.stop()
     )
