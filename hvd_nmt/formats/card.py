@@ -33,7 +33,8 @@ def write(folder: Path, run: Path, prefix: Path, licence: str = "") -> None:
 def card(run: Path, prefix: Path, licence: str = "") -> str:
     """The card of a checkpoint, Markdown; what the run does not tell here is left open."""
     manifest, checkpoint = data(run), Checkpoint.at(prefix)
-    sides = _languages(manifest)
+    directions = manifest.directions if manifest else []
+    sides = [list(dict.fromkeys(side)) for side in zip(*directions, strict=True)]
     codes = dict.fromkeys(language.base(code) for side in sides for code in side)
     head = ["language:", *(f"- {json.dumps(code)}" for code in codes)] if codes else []
     names = " to ".join(", ".join(map(language.english_name, side)) for side in sides)
@@ -93,15 +94,6 @@ def program(name: str, **options: object) -> str:
     """The program of an export, of `programs/`, with these values."""
     folder = resources.files(__package__).joinpath("programs")
     return Template(folder.joinpath(name).read_text(encoding="utf-8")).substitute(options)
-
-
-def _languages(manifest: corpus.Manifest | None) -> list[list[str]]:
-    """Codes of the source's and of the target's languages; [] where they are not known."""
-    if manifest is None:
-        return []
-    mixed = [(each.source_language, each.target_language) for each in manifest.corpora]
-    pairs = mixed or [(manifest.source_language, manifest.target_language)]
-    return [list(dict.fromkeys(side)) for side in zip(*pairs, strict=True)]
 
 
 def _facts(run: Path, checkpoint: Checkpoint, licence: str) -> Iterator[tuple[str, str]]:
