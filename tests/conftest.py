@@ -36,6 +36,11 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes give no name: archives hold the time, and workers of xdist compare their names."""
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Say how many trainings were started, which the time is spent on; fail where too many were."""
     if hasattr(session.config, "workerinput"):
