@@ -206,7 +206,7 @@ class Run:
             self.process.args, self.process.returncode, self.stdout, self.stderr
         )
 
-    def wait_for(self, what: Callable[[], Any]) -> Any:
+    def wait_for(self, what: Callable[[], Any], every_s: float = 0.02) -> Any:
         """Waits until `what()` is true and returns it; fails when the command ends before."""
         deadline = time.monotonic() + 600
         while not (found := what()):
@@ -216,7 +216,7 @@ class Run:
                     break
                 self.kill()
                 raise TimeoutError(f"{'ended' if ended else 'late'}:\n{self.stdout}\n{self.stderr}")
-            time.sleep(0.02)
+            time.sleep(every_s)
         return found
 
     def processes(self) -> list[psutil.Process]:
