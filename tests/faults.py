@@ -44,7 +44,7 @@ import psutil
 import toy
 from hvd_nmt import open_run
 from hvd_nmt.checkpoints import find
-from hvd_nmt.checkpoints.names import PRIVATE
+from hvd_nmt.checkpoints.names import PRIVATE, SUFFIXES
 from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.launching.culprit import LOST_HOST_S
 from launched import checksum, events
@@ -225,13 +225,10 @@ class Faulted:
 
     def _steps_of_newest(self, other_than: str = "") -> int:
         """How many steps the newest start has done; 0 if it is the other one."""
-        started = events_of(self.run_dir, "start")[-1:]
-        if not started or started[0]["start_id"] == other_than or not toy.steps_done(self.run_dir):
+        begun = toy.metrics(self.run_dir, "start")[-1] if toy.steps_done(self.run_dir) else {}
+        if begun.get("start_id", other_than) == other_than:
             return 0
-        begun = toy.metrics(self.run_dir, "start")[-1:]
-        if not begun or begun[0].get("start_id") != started[0]["start_id"]:
-            return 0
-        return toy.steps_done(self.run_dir) + 1 - int(begun[0]["first_step"])
+        return toy.steps_done(self.run_dir) + 1 - int(begun["first_step"])
 
 
 def options(data: Path, steps: int, stuck_s: int = STUCK_S) -> tuple[str, ...]:
@@ -281,7 +278,7 @@ def _outcome(run_dir: Path) -> dict[str, object]:
     return {
         "evaluations": [dataclasses.replace(e, time_s=None, seconds=None) for e in run.evaluations],
         "losses": [(interval.step, interval.loss) for interval in run.intervals],
-        "checkpoints": [(one.prefix.name, one.manifest.files) for one in kept],
+        "checkpoints": [(one.prefix.name, one.manifest.files[SUFFIXES[0]]) for one in kept],
         "state": str(run.state),
     } | {a.question: (a.answer, a.evidence) for a in run.answers if a.number in TIMELESS}
 
