@@ -168,13 +168,6 @@ class Faulted:
             max(0, reached - (begun["first_step"] - 1)), len(list(of_start(start_id))),
         )  # fmt: skip
 
-    def finished(self) -> subprocess.CompletedProcess[str]:
-        """The end of the run."""
-        done = self.run.finished(3600)
-        assert done.returncode == 0, done.stderr
-        assert self.run.left_behind(5) == []
-        return done
-
     def _strike(self, kind: str, rank: int, host: str, start_id: str) -> None:
         number = {"stop": signal.SIGSTOP, "loop": LOOP}.get(kind, signal.SIGKILL)
         if kind in ("launcher", "agent", "ssh"):
@@ -350,7 +343,9 @@ def main(words: Sequence[str]) -> int:
                 time.sleep(max(0.0, began_s + number * each_s - time.monotonic()))
                 done.append(one := faulted.do(kind))
                 print(f"{number}/{len(wanted)} {one}", flush=True)
-            said = faulted.finished().stdout
+            ended = faulted.run.finished(3600)
+            assert ended.returncode == 0, ended.stderr
+            assert faulted.run.left_behind(5) == []
         finally:
             faulted.run.kill()
             if not found_up:
@@ -363,7 +358,7 @@ def main(words: Sequence[str]) -> int:
         goodput = f"goodput {steps * step_s / wall_s:.1%}"
         print(f"steps {steps:,}, median {step_s:.4f} s, wall {wall_s:,.0f} s, {goodput}")
         alone = toy.run_train(*options(data, steps), ranks=4, cwd=Path(folder) / "alone")
-        same = checksum(said) == checksum(alone.stdout)
+        same = checksum(ended.stdout) == checksum(alone.stdout)
         print(f"weights equal to those of an undisturbed run: {same}")
         other = changed(faulted.run_dir, Path(folder) / "alone" / "run")
         print("scores, checkpoints and answers: " + ("equal" if not other else f"OTHER: {other}"))
