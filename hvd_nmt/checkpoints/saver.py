@@ -22,7 +22,7 @@ from hvd_nmt.checkpoints.find import best_first, newest_first
 from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest
 from hvd_nmt.checkpoints.names import BEST_DIR, STEP, SUFFIXES, VALUE
 from hvd_nmt.checkpoints.state import keyed_variables
-from hvd_nmt.common.errors import RunError, system_error
+from hvd_nmt.common.errors import system_error, unwritten
 from hvd_nmt.common.files import fingerprint, rename_durably, rename_together, sync
 from hvd_nmt.model.transformer import Transformer
 
@@ -53,7 +53,7 @@ class Saver:
         sweep(run_dir)
 
     def save(self, step: int) -> Checkpoint:
-        """Write `model.ckpt-STEP`, drop the oldest beyond `keep`; RunError: no room, all intact."""
+        """Write `model.ckpt-STEP`, drop the oldest beyond `keep`; UserError: failed, all intact."""
         prefix = self._run_dir / f"{names.NEWEST}{step}"
         with _explained(prefix):
             with _drafted(prefix) as draft:
@@ -168,10 +168,10 @@ def _explained(prefix: Path) -> Iterator[None]:
         yield
     except (OSError, tf.errors.OpError) as error:
         reason = system_error(error) or "TensorFlow's writer failed"
-        raise RunError(
+        raise unwritten(
             f"Cannot write the checkpoint {prefix} ({reason}); earlier ones are intact: make room "
-            "or fix the cause, then run the same command again."
-        ) from error
+            "or fix the cause, then run the same command again.", error,
+        ) from error  # fmt: skip
 
 
 def _point_to(kept: list[Checkpoint]) -> None:

@@ -100,6 +100,12 @@ def speak_utf8() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
+def unwritten(sentence: str, error: BaseException) -> UserError:
+    """A RunError; of a full disk a ClusterError, for there may be room when the run goes on."""
+    is_full = system_error(error) in map(os.strerror, (errno.ENOSPC, errno.EDQUOT))
+    return (ClusterError if is_full else RunError)(sentence)
+
+
 # No program can mend these, wherever they strike: no right to a file or folder, a file in the place
 # of a folder, and a full disk.
 _OF_THE_MACHINE = {
@@ -161,7 +167,7 @@ def reported(command: str, speak: bool = True) -> Iterator[Outcome]:
 
 @contextlib.contextmanager
 def outliving_readers(command: str) -> Iterator[None]:
-    """In the block a write to stdout or stderr that fails does nothing, from the first failure on.
+    """In the block a write to stdout or stderr that fails does nothing; the next is tried again.
 
     A reader such as `head` has ended, an ssh connection is cut, or the disk of a log is full. One
     sentence on stderr, after the command's name, says so of stdout.
@@ -173,6 +179,8 @@ def outliving_readers(command: str) -> Iterator[None]:
     try:
         yield
     finally:
+        sys.stdout.flush()  # at its exit Python could not
+        sys.stderr.flush()
         sys.stdout, sys.stderr = streams
 
 
@@ -182,6 +190,7 @@ class _OutlivingStream:
 
     def __init__(self, stream: TextIO, name: str, command: str) -> None:
         self._stream, self._name, self._command = stream, name, command
+        self._has_failed = False
 
     def write(self, text: str) -> int:
         self._outlive(lambda: self._stream.write(text))
@@ -197,10 +206,18 @@ class _OutlivingStream:
         try:
             action()
         except OSError as error:
-            # What is still in Python's buffer has to go somewhere, at the latest at its exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
-            print(
-                f"{self._command} continues without {self._name}, which can no longer be written "
-                f"({error.strerror}).",
-                file=sys.stderr,
-            )
+            # What is still in Python's buffer would come with the next, perhaps in its midst.
+            number = self._stream.fileno()
+            kept, nowhere = os.dup(number), os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, number)
+            self._stream.flush()
+            os.dup2(kept, number)
+            os.close(kept)
+            os.close(nowhere)
+            if not self._has_failed:
+                self._has_failed = True
+                print(
+                    f"{self._command} continues without {self._name} while it cannot be written "
+                    f"({error.strerror}).",
+                    file=sys.stderr,
+                )

@@ -120,18 +120,31 @@ def is_locked(stream: IO[Any]) -> bool:
 def exclusive(path: Path) -> Iterator[None]:
     """Waits until no other process on this host holds `path`, and holds it.
 
-    The lock is on a file `.<name>.lock` beside it, which stays. DataError: that cannot be written.
+    The lock is on a file `.<name>.lock` beside it, removed at the end. DataError: that cannot be
+    written.
     """
     path = followed(path)
+    name = path.with_name(f".{path.name}.lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.with_name(f".{path.name}.lock").open("ab")
+        while not (try_lock(lock := name.open("ab"), wait=True) and is_named(lock, name)):
+            lock.close()  # who held it has removed it
     except OSError as error:
         raise _unwritten(path, error) from None
     with lock:
-        try_lock(lock, wait=True)
-        _recover(path)
-        yield
+        try:
+            _recover(path)
+            yield
+        finally:
+            name.unlink(missing_ok=True)
+
+
+def is_named(stream: IO[Any], path: Path) -> bool:
+    """Whether an open file still has this name: it may have been removed or replaced."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(stream.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def _unwritten(path: Path, error: OSError) -> DataError:

@@ -175,9 +175,10 @@ class Agent:
         self._channel.send({"tell": "output", "rank": rank, "stream": stream, "text": text})
 
     def _tell_end(self, rank: RankProcess) -> None:
+        state = rank.state()
         self._channel.send({
             "tell": "ended", "start_id": rank.start_id, "rank": rank.number,
-            "code": rank.process.returncode, "section": rank.state()["section"],
+            "code": rank.process.returncode, "section": state["section"], "asked": state["asked"],
         })  # fmt: skip
         self._work.put(lambda: None)  # to look at once
 

@@ -32,6 +32,10 @@ class End:
     """as of `subprocess`: below 0 it is that of a signal"""
     section: str
     """what it did last"""
+    asked: int = 0
+    """number of the signal that asked it to stop, 0: none has"""
+    of_memory: bool = False
+    """whether it said that memory was full"""
 
     @property
     def exit_code(self) -> int:
@@ -41,7 +45,8 @@ class End:
     @property
     def follows(self) -> bool:
         """Whether it ended because another rank did."""
-        return self.section == LOST or self.code == -signal.SIGABRT
+        aborted = self.code == -signal.SIGABRT and not self.of_memory
+        return self.section == LOST or aborted
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,15 @@ def find(
     return None
 
 
+def asked(ends: Sequence[End]) -> str:
+    """Which rank a signal asked to stop, so that all saved and ended; "": none is known of."""
+    for end in ends:
+        if end.asked and end.code == Preempted.exit_code:
+            where = f"rank {end.rank} on {end.host}"
+            return f"{where} was asked to stop by {signals.signal_name(end.asked)}: all saved."
+    return ""
+
+
 def without_cause(
     ends: Sequence[End], states: Mapping[int, Mapping[str, Any]], hosts: Mapping[int, str]
 ) -> Verdict:
@@ -126,6 +140,7 @@ def _of_end(end: End) -> Verdict:
     if end.code < 0:
         name = signals.signal_name(-end.code)
         maybe = "; perhaps memory was full" if end.code == -signal.SIGKILL else ""
+        maybe = "; it said that memory was full" if end.of_memory else maybe
         said = f"{where} was killed by {name}{during}{maybe}."
         return Verdict(said, end.exit_code, LOST_END_S)
     return Verdict(f"{where} ended with code {end.code}{during}.", end.code, OWN_END_S)

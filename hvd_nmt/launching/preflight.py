@@ -58,6 +58,8 @@ class Outlook:
     """host -> why it does without"""
     saved_step: int
     """step of the newest complete checkpoint that is known of; -1: none"""
+    held_by: str = ""
+    """the process of another run in the run directory"""
 
 
 def place(among: Sequence[Host], without: Container[str], ranks: int) -> tuple[Host, ...]:
@@ -104,7 +106,9 @@ def look(job: Job, links: Links, known_step: int = -1, is_restart: bool = False)
             f"that, or copy {job.config.run_dir} to another host."
         )
     warnings = [f"warning: {sentence(check)}" for check in found if check.status == WARN]
-    return Outlook(hosts, nic, tuple(hindrances), tuple(warnings), out, saved_step)
+    held = [answer.facts["run_dir"]["held_by"] for answer in asked.answers if answer.facts]
+    held_by = next(filter(None, held), "") if job.config else ""
+    return Outlook(hosts, nic, tuple(hindrances), tuple(warnings), out, saved_step, held_by)
 
 
 def sentence(check: Check) -> str:

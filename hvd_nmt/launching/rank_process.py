@@ -100,7 +100,7 @@ class RankProcess:
         state, now_s = heartbeat.read(self._page), time.monotonic()
         if not state.section:  # it imports, or is no rank of this package
             until_s = self._began_s + self.imports_s
-            state = heartbeat.State(until_s, until_s, self._began_s, False, "")
+            state = heartbeat.State(until_s, until_s, self._began_s, False, 0, "")
         status = ""  # of the main thread
         with contextlib.suppress(psutil.Error):  # it is gone
             status = psutil.Process(self.process.pid).status()
@@ -110,7 +110,7 @@ class RankProcess:
             "section": state.section, "seconds": now_s - state.began_s,
             # A rank may have come out of a collective, and loop before it says so.
             "waits": state.waits and status == psutil.STATUS_SLEEPING,
-            "stopped": is_stopped, "stuck": now_s > deadline_s,
+            "stopped": is_stopped, "stuck": now_s > deadline_s, "asked": state.asked,
         }  # fmt: skip
 
     def print_stacks(self, is_stuck: bool) -> None:

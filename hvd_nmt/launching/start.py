@@ -1,6 +1,7 @@
 """One start of the ranks: from what agents are told until nothing is left of it."""
 
 import contextlib
+import dataclasses
 import os
 import queue
 import signal
@@ -242,7 +243,9 @@ class Start:
             return
         elif message["tell"] == "ended":
             number = message["rank"]
-            self._ends.append(End(number, name, message["code"], message["section"]))
+            self._ends.append(
+                End(number, name, message["code"], message["section"], message["asked"])
+            )
         else:
             self._states[name] = {
                 int(rank): state | {"began_s": link.heard_s - state["seconds"]}
@@ -281,6 +284,9 @@ class Start:
         until_s = time.monotonic() + _CAUSE_S
         while self._has_failed and not self.stop.requested:
             states = self._living if self._all_are_heard else {}
+            for index, end in enumerate(self._ends):
+                of_memory = end.rank in self.shown.of_memory
+                self._ends[index] = dataclasses.replace(end, of_memory=of_memory)
             verdict = culprit.find(self._ends, states, self._host_of, self._lost_hosts)
             if verdict is None and time.monotonic() > until_s and self._all_are_heard:
                 verdict = culprit.without_cause(self._ends, self._living, self._host_of)
@@ -329,6 +335,8 @@ class Start:
         if not code and len(self._ends) < len(self._host_of):
             code = (Preempted if self.stop.requested else ClusterError).exit_code
         own = self.shown.sentence if 0 < code < culprit.OF_A_SIGNAL else ""
+        if not self.stop.requested and (asked := culprit.asked(self._ends)):
+            self.shown.say(own := asked)
         steps = [reply.get("saved_step") for reply in replies.values()]
         saved_step = max((step for step in steps if step is not None), default=-1)
         came = [reply["reached"] for reply in replies.values() if reply.get("reached")]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from hvd_nmt.checkpoints.run_files import LAUNCHES
+from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ClusterError, Preempted
 from hvd_nmt.common.rank_environment import START_ID, rank_environment
 from hvd_nmt.common.units import count, duration
@@ -23,6 +24,8 @@ from hvd_nmt.telemetry.jsonl import JsonlFile
 
 INTERRUPTED = 130
 _HOUR_S = 3600.0
+_LOOK_S, _BEYOND_GRACE_S = 1.0, 10.0
+"""whether another run still is in the run directory: how often, and how long"""
 
 
 def supervise(job: Job) -> int:
@@ -47,8 +50,17 @@ def dry_run(job: Job) -> list[str]:
     return lines if job.config is None else [*lines, f"run         {job.config.run_dir}"]
 
 
-def _first_outlook(job: Job, links: Links, say: Callable[[str], None]) -> Outlook:
-    outlook = preflight.look(job, links)
+def _first_outlook(
+    job: Job, links: Links, say: Callable[[str], None], patience_s: float = 0.0
+) -> Outlook:
+    """What the hosts say; ranks of a launcher that was killed have a patience to end."""
+    until_s = time.monotonic() + patience_s
+    while (outlook := preflight.look(job, links)).held_by and time.monotonic() < until_s:
+        say(
+            f"another run is in the run directory ({outlook.held_by}): waits {patience_s:g} s for "
+            "its end, as ranks of a killed launcher end by themselves."
+        )
+        time.sleep(_LOOK_S)
     for text in (*outlook.warnings, *outlook.hindrances[:-1]):
         say(text)
     if outlook.hindrances:
@@ -73,6 +85,8 @@ class _Supervision:
         """of the starts until now"""
         self._saved_step = -1
         """of the newest checkpoint that is known of; -1: none"""
+        self._unrecorded: list[dict[str, Any]] = []
+        """events that could not be written yet"""
         self._said: set[str] = set()
         """warnings and hindrances: each is said once"""
 
@@ -124,7 +138,8 @@ class _Supervision:
     def _outlook(self) -> Outlook:
         """What the hosts say, once enough can be used."""
         if not self._ends:
-            return _first_outlook(self._job, self._links, self._say_once)
+            patience_s = signals.grace_s() + _BEYOND_GRACE_S
+            return _first_outlook(self._job, self._links, self._say_once, patience_s)
         failures, waited_from_s = 0, time.monotonic()
         while True:
             for host in self._job.hosts:
@@ -190,15 +205,15 @@ class _Supervision:
         """A line of `launch.jsonl`, which `records.read` reads. A failed write stops no run."""
         if self._log is None:
             return
+        self._unrecorded.append({"time_s": time.time(), "kind": kind, **values})
         try:
             with contextlib.closing(JsonlFile(self._log)) as file:
-                file.append({"time_s": time.time(), "kind": kind, **values})
+                while self._unrecorded:
+                    file.append(self._unrecorded[0])
+                    del self._unrecorded[0]
         except OSError as error:
-            self._shown.say(
-                f"warning: cannot write {self._log} ({error.strerror or error}): the report will "
-                "not show restarts from now on."
-            )
-            self._log = None
+            why = error.strerror or error
+            self._say_once(f"warning: cannot write {self._log} ({why}): it is tried again.")
 
 
 def _named(hosts: Sequence[Host]) -> str:

@@ -18,7 +18,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from hvd_nmt.common.errors import RunError
+from hvd_nmt.common.errors import unwritten
 from hvd_nmt.telemetry import jsonl
 
 CORPUS_TAG = "corpus/"
@@ -61,7 +61,7 @@ class EventStore(contextlib.AbstractContextManager["EventStore"]):
     """What is written during training. For one thread; every call is on disk when it returns.
 
     A line that has a `step` is about the training and is replaced when a resumed run passes that
-    step again. A line without one (`record`) is about the run and stays. RunError: a full disk etc.
+    step again. A line without one (`record`) is about the run and stays. UserError: a full disk.
     """
 
     def __init__(
@@ -128,11 +128,11 @@ class EventStore(contextlib.AbstractContextManager["EventStore"]):
         try:
             yield
         except OSError as error:
-            raise RunError(
+            raise unwritten(
                 f"Cannot write the metrics of the run to {self._path.parent} on "
                 f"{socket.gethostname()}: {error.strerror or error}. Make room, then run the same "
-                "command again: it continues from the last checkpoint."
-            ) from error
+                "command again: it continues from the last checkpoint.", error,
+            ) from error  # fmt: skip
 
 
 @final

@@ -28,7 +28,7 @@ Calls = tuple[Callable[[int, Values], object], Callable[[bool], object]]
 
 @final
 class Tracker(contextlib.AbstractContextManager["Tracker"]):
-    """Does nothing if `telemetry.tracker` is none, or on another rank; ConfigError: no library."""
+    """Does nothing if `telemetry.tracker` is none, or on another rank; ConfigError: it cannot."""
 
     def __init__(self, config: Config, is_first: bool) -> None:
         self._config, self._name = config, config.telemetry.tracker if is_first else "none"
@@ -41,6 +41,12 @@ class Tracker(contextlib.AbstractContextManager["Tracker"]):
                     f"telemetry.tracker {self._name} needs a package that is not installed here: "
                     f"run pip install 'hvd_nmt[{self._name}]', or set telemetry.tracker to none."
                 )
+        has_address = "MLFLOW_TRACKING_URI" in os.environ or importlib.util.find_spec("sqlalchemy")
+        if self._name == "mlflow" and not has_address:  # it would open a database of its own
+            raise ConfigError(
+                "telemetry.tracker mlflow needs an address: set MLFLOW_TRACKING_URI, such as to "
+                "http://mlflow:5000, or set telemetry.tracker to none."
+            )
 
     def start(self, run_id: str) -> None:
         """Begin, or go on with the run of this id."""

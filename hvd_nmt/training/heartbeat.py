@@ -23,7 +23,7 @@ STACKS = signal.SIGUSR2
 SHORTEST_S, LONGEST_S = 120.0, 1800.0
 MEMORY = "heartbeat"
 """name of the open file of a page"""
-PAGE = struct.Struct("3d?63p")
+PAGE = struct.Struct("3d?B63p")
 """a `State`"""
 _FACTOR = 10.0
 _PATIENCE_WITH_OTHERS = 2.0
@@ -41,6 +41,8 @@ class State(NamedTuple):
     """when it came to where it is"""
     waits: bool
     """for other ranks"""
+    asked: int
+    """number of the signal that asked it to stop, 0: none has"""
     section: str
     """"" before the first"""
 
@@ -50,8 +52,8 @@ def read(page: mmap.mmap) -> State:
     data = page[: PAGE.size]
     while data != (again := page[: PAGE.size]):
         data = again
-    deadline_s, stopped_deadline_s, began_s, waits, section = PAGE.unpack(data)
-    return State(deadline_s, stopped_deadline_s, began_s, waits, section.decode(errors="replace"))
+    *values, section = PAGE.unpack(data)
+    return State(*values, section.decode(errors="replace"))
 
 
 class Heartbeat:
@@ -60,6 +62,8 @@ class Heartbeat:
     def __init__(self) -> None:
         self.limit_s: float | None = 0.0
         """of each section that has ended once; 0: none, as outside of a run. None: it is learned"""
+        self.asked = 0
+        """number of the signal that asked this rank to stop, 0: none has"""
         self._page: mmap.mmap | None = None
         self._section, self._waits, self._began_s = START, False, time.monotonic()
         self._longest_s: dict[str, float] = {}
@@ -130,7 +134,7 @@ class Heartbeat:
         patience = _PATIENCE_WITH_OTHERS if waits else 1.0
         stopped_s = limit_s if self.limit_s == 0 else min(limit_s, self.limit_s or SHORTEST_S)
         times_s = now_s + limit_s * patience, now_s + stopped_s, now_s
-        self._page[: PAGE.size] = PAGE.pack(*times_s, waits, section.encode())
+        self._page[: PAGE.size] = PAGE.pack(*times_s, waits, self.asked, section.encode())
 
     def _limit_s(self) -> float:
         """The longest until a section has ended once; file servers stall, XLA's programs differ."""

@@ -20,9 +20,9 @@ from hvd_nmt.common.errors import (
     BY_EXIT_CODE,
     ClusterError,
     ConfigError,
-    RunError,
     UserError,
     reported,
+    unwritten,
 )
 from hvd_nmt.common.rank_environment import integer
 from hvd_nmt.training.heartbeat import LOST, Heartbeat
@@ -249,7 +249,8 @@ def raise_on_all_ranks() -> Iterator[None]:
     except UserError as error:
         failure = (error.exit_code, str(error))
     except OSError as error:
-        failure = (RunError.exit_code, f"The file system failed: {error}.")
+        found = unwritten(f"The file system failed: {error}.", error)
+        failure = (found.exit_code, str(found))
     this_host = socket.gethostname()
     for host, failed in gather([this_host, failure]):
         if failed is not None:

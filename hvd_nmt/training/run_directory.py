@@ -37,7 +37,7 @@ from hvd_nmt.checkpoints.run_files import (
     vocabulary_hashes,
     write_record,
 )
-from hvd_nmt.common.errors import RunError
+from hvd_nmt.common.errors import RunError, unwritten
 from hvd_nmt.common.files import replacing_file, try_lock, write_atomically
 from hvd_nmt.common.version import __version__, code_hash
 from hvd_nmt.config.schedule import Schedule
@@ -62,14 +62,14 @@ _DECIDES_RESUME = (
 
 @contextlib.contextmanager
 def writing(run_dir: Path, host: str) -> Iterator[None]:
-    """Turn what the file system refuses at the start into a RunError that names the folder."""
+    """Turn what the file system refuses at the start into an error that names the folder."""
     try:
         yield
     except OSError as error:
-        raise RunError(
+        raise unwritten(
             f"Cannot write the run directory {run_dir} on {host} ({error.strerror}): make room, "
-            "fix its permissions, or give another --run-dir."
-        ) from error
+            "fix its permissions, or give another --run-dir.", error,
+        ) from error  # fmt: skip
 
 
 def _hold(run_dir: Path, rank: Rank) -> TextIO:

@@ -78,7 +78,7 @@ class StopRequest:
             os.write(_STDERR, f"{clear}{self._lines.pop()}".encode())
 
     def _ask(self, number: int, frame: Any) -> None:
-        self.requested = True
+        self.requested, horovod.heartbeat.asked = True, number
         if not self.in_step:
             self.announce()
         if number == signal.SIGINT:

@@ -19,7 +19,14 @@ from typing import IO, Any
 from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.common.errors import ConfigError, DataError
-from hvd_nmt.common.files import fingerprint, rename_durably, replacing_file, sync, try_lock
+from hvd_nmt.common.files import (
+    fingerprint,
+    is_named,
+    rename_durably,
+    replacing_file,
+    sync,
+    try_lock,
+)
 from hvd_nmt.common.progress import print_line, progress
 from hvd_nmt.common.units import count
 from hvd_nmt.config import EOS
@@ -140,9 +147,7 @@ def _find_lines(output: Output, part: Path, mark: Path, job: str) -> None:
     is_ours = False
     with suppress(OSError):
         # Held until this process ends, however it ends; and the file was not renamed meanwhile.
-        is_ours = try_lock(output.stream) and os.path.samestat(
-            os.stat(part), os.fstat(output.stream.fileno())
-        )
+        is_ours = try_lock(output.stream) and is_named(output.stream, part)
     if not is_ours:
         raise ConfigError(f"{part} is being written by another process: wait for it, or end it.")
     output.stream.seek(0)

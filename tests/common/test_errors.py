@@ -84,7 +84,7 @@ open("done", "w").close()
 """
 
 
-WITHOUT = b"x continues without stdout, which can no longer be written "
+WITHOUT = b"x continues without stdout while it cannot be written "
 
 
 @pytest.mark.parametrize(
@@ -103,3 +103,21 @@ def test_work_goes_on_and_ends_well(tmp_path, pipe, out, err):
     assert done.stderr.startswith(err)
     assert done.stderr.count(b"\n") == (2 if b"stdout" in err else err.count(b"\n"))
     assert (tmp_path / "done").exists()
+
+
+ROOM = """
+import resource
+from hvd_nmt.common.errors import outliving_readers
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+with outliving_readers("x"):
+    for size, text in ((6, "first"), (6, "lost"), (hard, "second")):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        print(text)
+"""
+
+
+def test_a_log_goes_on_when_its_disk_has_room_again(tmp_path):
+    with (tmp_path / "log").open("wb") as log:
+        done = subprocess.run([sys.executable, "-c", ROOM], stdout=log, stderr=subprocess.PIPE)
+    assert (done.returncode, (tmp_path / "log").read_text()) == (0, "first\nsecond\n")
+    assert done.stderr == WITHOUT + b"(File too large).\n"

@@ -1,6 +1,10 @@
 """What is seen of the ranks' output."""
 
+import contextlib
+import errno
 import os
+import re
+import time
 
 import pytest
 
@@ -87,7 +91,46 @@ def test_who_does_not_read_stops_the_printing_alone(monkeypatch):
         received += len(os.read(reading, 65536))
     assert out.flush(600)
     assert len(printed) == 64
+    monkeypatch.setattr(rank_output, "_STANDS_STILL_S", 0.1)
+    for _ in range(64):  # who stands still holds up no rank
+        out.hear(0, writing, "y\n" * 32768, lambda: printed.append(1))
+    while len(printed) < 128:
+        time.sleep(0.01)
+    os.set_blocking(reading, False)
+    received = b""
+    while not out.flush(0.05):
+        with contextlib.suppress(BlockingIOError):
+            received += os.read(reading, 1 << 20)
+    received += os.read(reading, 1 << 20)
+    left_out = re.findall(rb"\n\.\.\. ([\d,]+) lines left out", received)
+    missing = sum(int(number.replace(b",", b"")) for number in left_out)
+    assert 0 < missing == 64 * 32768 - received.count(b"y\n")
     os.close(reading)
     out.hear(0, writing, "to nobody\n", lambda: None)
     out.flush()  # does not wait
     os.close(writing)
+
+
+def test_a_full_disk_that_has_room_again(shown, monkeypatch):
+    failures = iter([OSError(errno.ENOSPC, "No space left on device")] * 2)
+
+    def write(stream, data, real=os.write):
+        if stream == 1 and (error := next(failures, None)):
+            raise error
+        return real(stream, data)
+
+    monkeypatch.setattr(rank_output.os, "write", write)
+    assert shown((0, 1, "a\n"), (0, 1, "b\n"), (0, 1, "c\n")) == (
+        "\n... lines are missing here: No space left on device\nc\n",
+        "hvd_nmt.launch: continues without stdout while it cannot be written (No space left on "
+        "device).\n",
+    )
+
+
+def test_who_says_that_memory_is_full_is_known():
+    out = Output()
+    out.hear(
+        1, 2, "terminate called after throwing an instance of 'std::bad_alloc'\n", lambda: None
+    )
+    out.flush()
+    assert out.of_memory == {1}
