@@ -208,12 +208,10 @@ class _OutlivingStream:
         except OSError as error:
             # What is still in Python's buffer would come with the next, perhaps in its midst.
             number = self._stream.fileno()
-            kept, nowhere = os.dup(number), os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, number)
-            self._stream.flush()
-            os.dup2(kept, number)
-            os.close(kept)
-            os.close(nowhere)
+            with open(os.devnull, "wb") as nowhere, os.fdopen(os.dup(number), "wb") as kept:
+                os.dup2(nowhere.fileno(), number)
+                self._stream.flush()
+                os.dup2(kept.fileno(), number)
             if not self._has_failed:
                 self._has_failed = True
                 print(

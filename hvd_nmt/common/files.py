@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -85,8 +85,9 @@ def sync(path: Path) -> None:
 
 
 def try_lock(stream: IO[Any], wait: bool = False) -> bool:
-    """Locks an open file until it is closed or its process ends; False if another process has it.
+    """Locks an open file until it is closed or its process ends.
 
+    False if another process has it, or has removed or replaced it since it was opened.
     The kernel frees the lock with the process, however it ends, so that it cannot go stale. A file
     system without locks (Lustre without `-o flock`, NFS without lockd) is warned of on stderr.
     """
@@ -100,7 +101,9 @@ def try_lock(stream: IO[Any], wait: bool = False) -> bool:
             "second process would not be stopped: start only one.",
             file=sys.stderr,
         )
-    return True
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.stat(stream.name), os.fstat(stream.fileno()))
+    return False
 
 
 def is_locked(stream: IO[Any]) -> bool:
@@ -127,7 +130,7 @@ def exclusive(path: Path) -> Iterator[None]:
     name = path.with_name(f".{path.name}.lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        while not (try_lock(lock := name.open("ab"), wait=True) and is_named(lock, name)):
+        while not try_lock(lock := name.open("ab"), wait=True):
             lock.close()  # who held it has removed it
     except OSError as error:
         raise _unwritten(path, error) from None
@@ -137,14 +140,6 @@ def exclusive(path: Path) -> Iterator[None]:
             yield
         finally:
             name.unlink(missing_ok=True)
-
-
-def is_named(stream: IO[Any], path: Path) -> bool:
-    """Whether an open file still has this name: it may have been removed or replaced."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(stream.fileno()))
-    except FileNotFoundError:
-        return False
 
 
 def _unwritten(path: Path, error: OSError) -> DataError:

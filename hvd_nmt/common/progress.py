@@ -1,6 +1,5 @@
 """What is said while work goes on: a line that moves on a terminal, few lines in a file."""
 
-import math
 import os
 import shutil
 import sys
@@ -35,24 +34,20 @@ def progress(
     """
     from tqdm import tqdm  # a fifth of the time of --help
 
-    class Bar(tqdm):  # type: ignore[misc]
-        """Its rate leaves out the first second with results: a graph was built before."""
+    class Bar(tqdm):
+        """Its rate begins with the first update: a graph may have been built before."""
 
-        began_s, base = math.inf, (0.0, 0.0)  # of the rate: what was done, and when
+        first: tuple[float, float] | None = None  # what was done then, and when
 
         def update(self, n: float = 1) -> bool | None:
-            if self.disable:
-                return None
-            now_s = self._time()
-            self.began_s = min(self.began_s, now_s)
-            if now_s < self.began_s + 1:
-                self.base = self.n + n, now_s
+            if not self.disable:
+                self.first = self.first or (self.n + n, self._time())
             return super().update(n)
 
         @property
         def format_dict(self) -> dict[str, Any]:
-            (n, time_s), now_s = self.base, self._time()
-            rate = (self.n - n) / (now_s - time_s) if now_s > time_s > 0 else 0
+            n, time_s = self.first or (self.n, 0.0)
+            rate = (self.n - n) / (self._time() - time_s or 1)
             return super().format_dict | {"rate": rate}
 
     scaled = unit == "B"

@@ -20,10 +20,9 @@ _DELAY_S = 1.0
 _REMEMBERED = 1000
 """lines of rank 0, and of other ranks, of which earlier ones are shown at once"""
 _LONGEST_LINE = 1 << 16
-_MOST_UNREAD = 1 << 20
-"""characters that wait for whoever reads them"""
-_STANDS_STILL_S = 10.0
-"""for those to be read; then the oldest are left out, so that ranks go on"""
+_MOST_UNREAD, _STANDS_STILL_S = 1000, 10.0
+"""pieces of output that wait for a reader, and for how long he may stand still; then the oldest
+are left out, so that ranks go on"""
 _OF_MEMORY = re.compile("bad_alloc|Cannot allocate memory|out of memory", re.IGNORECASE)
 _SENTENCE = re.compile(r"hvd_nmt[\w.]*: .+")
 
@@ -47,7 +46,11 @@ class Output:
         """when it came, rank, stream, line"""
         self._moving = False
         """whether the last line on the terminal is one that the next replaces"""
-        self._writer = _Writer()
+        self._unread: queue.Queue[tuple[int, str]] = queue.Queue(_MOST_UNREAD)
+        """stream, text"""
+        self._left_out = 0
+        """lines before the first of those"""
+        threading.Thread(target=self._write_all, daemon=True).start()
         threading.Thread(target=self._print_all, daemon=True).start()
 
     def begin(self, hosts: dict[int, str]) -> None:
@@ -67,14 +70,18 @@ class Output:
 
     def say(self, text: str) -> None:
         """A line of the launcher itself, on stderr."""
-        self._work.put(partial(self._write, _STDERR, f"hvd_nmt.launch: {text}\n"))
+        self._work.put(partial(self._show, _STDERR, f"hvd_nmt.launch: {text}\n"))
 
     def flush(self, patience_s: float | None = None) -> bool:
         """Print all that was heard until now, also lines that have not ended; whether it is."""
         done = threading.Event()
         self._work.put(self._finish_lines)
         self._work.put(done.set)
-        return done.wait(patience_s) and self._writer.wait_until_all_is_written(patience_s)
+        if not done.wait(patience_s):
+            return False
+        written = self._unread.all_tasks_done
+        with written:
+            return written.wait_for(lambda: not self._unread.unfinished_tasks, patience_s)
 
     def _print_all(self) -> None:
         while True:
@@ -102,7 +109,7 @@ class Output:
             self.of_memory.add(rank)
         if rank == 0:
             self._said.extend(lines)
-            self._write(stream, text)
+            self._show(stream, text)
         else:
             now_s = time.monotonic()
             self._late.extend((now_s, rank, stream, line) for line in lines)
@@ -116,89 +123,58 @@ class Output:
                 name = f"rank {rank} ({self._names.get(rank, '?')})"
                 shown.setdefault(stream, []).append(f"{name}: {line}\n")
         for stream, lines in shown.items():
-            self._write(stream, "".join(lines))
+            self._show(stream, "".join(lines))
 
     def _finish_lines(self) -> None:
         for rank, stream in list(self._rests):
             self._sort(rank, stream, "\n")
         if self._moving:
             self._moving = False
-            self._write(_STDOUT, "\n")  # the last one stays
+            self._show(_STDOUT, "\n")  # the last one stays
         self._show_late(time.monotonic(), 0)
 
-    def _write(self, stream: int, text: str) -> None:
+    def _show(self, stream: int, text: str) -> None:
         """To a file or a terminal, on which it replaces a line that moves."""
         if os.isatty(stream) and (MOVES in text or self._moving):
             lines = text.splitlines(keepends=True)
             self._moving = len(lines[-1]) > 1 and lines[-1].endswith(MOVES)
             last = moving(lines[-1].rstrip(MOVES)) if self._moving else ""
             text = CLEAR + "".join(line for line in lines if not line.endswith(MOVES)) + last
-        self._writer.put(stream, text)
-
-
-@final
-class _Writer:
-    """Writes to stdout and stderr, in a thread; what has no room to wait is left out."""
-
-    def __init__(self) -> None:
-        self._waiting: collections.deque[tuple[int, str]] = collections.deque()
-        """stream, text; the first is being written"""
-        self._size, self._left_out = 0, 0
-        """characters that wait, lines that were left out after the first"""
-        self._changed = threading.Condition()
-        self._failed: dict[int, str] = {}
-        """stream -> why its last write failed, such as a full disk"""
-        threading.Thread(target=self._write_all, daemon=True).start()
-
-    def put(self, stream: int, text: str) -> None:
-        """Something to be written once all before it is."""
-        with self._changed:
-            patience_s = 0.0 if self._left_out else _STANDS_STILL_S
-            self._changed.wait_for(lambda: self._size < _MOST_UNREAD, patience_s)
-            while self._size >= _MOST_UNREAD and len(self._waiting) > 1:
-                _, oldest = self._waiting[1]
-                del self._waiting[1]
-                self._size -= len(oldest)
-                self._left_out += oldest.count("\n")
-            self._waiting.append((stream, text))
-            self._size += len(text)
-            self._changed.notify_all()
-
-    def wait_until_all_is_written(self, patience_s: float | None) -> bool:
-        """Whether that happens in time."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._waiting, patience_s)
+        try:
+            self._unread.put((stream, text), timeout=0 if self._left_out else _STANDS_STILL_S)
+        except queue.Full:
+            with contextlib.suppress(queue.Empty):  # it was read just now
+                self._left_out += self._unread.get_nowait()[1].count("\n")
+                self._unread.task_done()
+            self._unread.put((stream, text))
 
     def _write_all(self) -> None:
+        """In a thread. What fails is lost, and the next is tried: a full disk may have room."""
+        failed: dict[int, str] = {}  # stream -> why
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting)
-                stream, text = self._waiting[0]
-            self._write(stream, text)
-            with self._changed:
-                self._waiting.popleft()
-                self._size -= len(text)
-                if self._left_out:
-                    note = f"... {count(self._left_out, 'line')} left out, which nobody read\n"
-                    self._waiting.appendleft((stream, note))
-                    self._size, self._left_out = self._size + len(note), 0
-                self._changed.notify_all()
+            stream, text = self._unread.get()
+            if left_out := self._left_out:
+                self._left_out = 0
+                text = f"... {count(left_out, 'line')} left out, which nobody read\n{text}"
+            if stream in failed:
+                text = f"\n... lines are missing here: {failed[stream]}\n{text}"
+            error = _write(stream, text)
+            if error and stream == _STDOUT and stream not in failed:
+                why = f"continues without stdout while it cannot be written ({error})."
+                _write(_STDERR, f"hvd_nmt.launch: {why}\n")
+            failed.pop(stream, None)
+            failed |= {stream: error} if error else {}
+            self._unread.task_done()
 
-    def _write(self, stream: int, text: str) -> None:
-        """What fails is lost, and the next is tried again: there may be room again."""
-        if stream in self._failed:
-            text = f"\n... lines are missing here: {self._failed[stream]}\n{text}"
-        data = text.encode(errors="backslashreplace")
+
+def _write(stream: int, text: str) -> str:
+    """Why that failed, or ""."""
+    data = text.encode(errors="backslashreplace")
+    while data:
         try:
-            while data:
-                try:
-                    data = data[os.write(stream, data) :]
-                except BlockingIOError:
-                    time.sleep(_DELAY_S / 100)
-            self._failed.pop(stream, None)
+            data = data[os.write(stream, data) :]
+        except BlockingIOError:
+            time.sleep(_DELAY_S / 100)
         except OSError as error:
-            if stream == _STDOUT and stream not in self._failed:
-                why = f"continues without stdout while it cannot be written ({error.strerror})."
-                with contextlib.suppress(OSError):
-                    os.write(_STDERR, f"hvd_nmt.launch: {why}\n".encode())
-            self._failed[stream] = str(error.strerror)
+            return error.strerror or str(error)
+    return ""

@@ -284,10 +284,9 @@ class Start:
         until_s = time.monotonic() + _CAUSE_S
         while self._has_failed and not self.stop.requested:
             states = self._living if self._all_are_heard else {}
-            for index, end in enumerate(self._ends):
-                of_memory = end.rank in self.shown.of_memory
-                self._ends[index] = dataclasses.replace(end, of_memory=of_memory)
-            verdict = culprit.find(self._ends, states, self._host_of, self._lost_hosts)
+            full = self.shown.of_memory
+            ends = [dataclasses.replace(end, of_memory=end.rank in full) for end in self._ends]
+            verdict = culprit.find(ends, states, self._host_of, self._lost_hosts)
             if verdict is None and time.monotonic() > until_s and self._all_are_heard:
                 verdict = culprit.without_cause(self._ends, self._living, self._host_of)
             if verdict is not None:

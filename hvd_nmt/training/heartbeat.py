@@ -53,7 +53,7 @@ def read(page: mmap.mmap) -> State:
     while data != (again := page[: PAGE.size]):
         data = again
     *values, section = PAGE.unpack(data)
-    return State(*values, section.decode(errors="replace"))
+    return State._make([*values, section.decode(errors="replace")])
 
 
 class Heartbeat:

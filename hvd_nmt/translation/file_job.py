@@ -19,14 +19,7 @@ from typing import IO, Any
 from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.common.errors import ConfigError, DataError
-from hvd_nmt.common.files import (
-    fingerprint,
-    is_named,
-    rename_durably,
-    replacing_file,
-    sync,
-    try_lock,
-)
+from hvd_nmt.common.files import fingerprint, rename_durably, replacing_file, sync, try_lock
 from hvd_nmt.common.progress import print_line, progress
 from hvd_nmt.common.units import count
 from hvd_nmt.config import EOS
@@ -146,8 +139,7 @@ def _find_lines(output: Output, part: Path, mark: Path, job: str) -> None:
     """Counts the lines of a killed job; half a line behind them is cut off."""
     is_ours = False
     with suppress(OSError):
-        # Held until this process ends, however it ends; and the file was not renamed meanwhile.
-        is_ours = try_lock(output.stream) and is_named(output.stream, part)
+        is_ours = try_lock(output.stream)  # held until this process ends, however it ends
     if not is_ours:
         raise ConfigError(f"{part} is being written by another process: wait for it, or end it.")
     output.stream.seek(0)

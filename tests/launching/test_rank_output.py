@@ -81,6 +81,7 @@ def test_who_does_not_read_stops_the_printing_alone(monkeypatch):
     """What is heard is not printed, and hearing takes no time."""
     reading, writing = os.pipe()
     monkeypatch.setattr(rank_output, "_STDOUT", writing)
+    monkeypatch.setattr(rank_output, "_MOST_UNREAD", 8)
     printed = []
     out = Output()
     for _ in range(64):
