@@ -19,9 +19,10 @@ When the ranks have ended, their exit code decides:
   1, a defect                      the same, as long as each start makes a new checkpoint
 
 Before each start hvd_nmt.doctor's checks run on all hosts. What hinders the first start ends the
-launcher with code 5. After 5 starts in a row without a new checkpoint it gives up, with the last
-code. SIGTERM, Ctrl-C and a closed terminal let the ranks save; the launcher ends with 75, and the
-same command continues. A second Ctrl-C ends all at once. RUN_DIR/launch.jsonl records all of it.
+launcher with code 5; ranks of a killed launcher have a minute to end. After 5 starts in a row
+without a new checkpoint it gives up, with the last code. SIGTERM, Ctrl-C and a closed terminal let
+the ranks save; the launcher ends with 75, and the same command continues. A second Ctrl-C ends all
+at once. RUN_DIR/launch.jsonl records all of it.
 """
 
 import dataclasses

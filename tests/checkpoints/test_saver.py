@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from hvd_nmt.checkpoints.find import best_first, find, newest_first, verify
 from hvd_nmt.checkpoints.saver import Saver, sweep
-from hvd_nmt.common.errors import RunError
+from hvd_nmt.common.errors import ClusterError
 from marked_run import FACTS, SUFFIXES, files_of, mark, marked, names, newest
 
 LONG = pytest.mark.long
@@ -181,7 +181,7 @@ def test_full_disk(state, small_disk, room_bytes):
     usage = shutil.disk_usage(run_dir)
     (run_dir / "ballast").write_bytes(bytes(usage.free - room_bytes // 4096 * 4096))
     mark(state, 2)
-    with pytest.raises(RunError, match="earlier ones are intact: make room") as refused:
+    with pytest.raises(ClusterError, match="earlier ones are intact: make room") as refused:
         [saver.save(step) for step in range(2, 6)]
     assert "(No space left on device)" in str(refused.value)  # and no more of TensorFlow's words
     (run_dir / "ballast").unlink()

@@ -22,6 +22,18 @@ def test_a_terminal_sees_a_bar_that_goes(monkeypatch):
     assert screen.getvalue().endswith("\r")
 
 
+def test_what_came_before_the_first_result_is_not_extrapolated(monkeypatch):
+    """Such as a graph that was built."""
+    monkeypatch.setattr("sys.stderr", Terminal())
+    clock_s = [1000.0]
+    with progress.progress(50, "lines") as bar:
+        bar._time = lambda: clock_s[0]
+        for seconds, remaining in ((100, "?"), (2, "01:36")):
+            clock_s[0] += seconds
+            bar.update()
+            assert f"<{remaining}, " in str(bar)
+
+
 def test_a_file_gets_a_line_now_and_then_of_long_work(monkeypatch):
     log = io.StringIO()
     monkeypatch.setattr("sys.stderr", log)

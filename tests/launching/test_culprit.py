@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from hvd_nmt.launching.culprit import LOST_END_S, OWN_END_S, End, find, without_cause
+from hvd_nmt.launching.culprit import LOST_END_S, OWN_END_S, End, asked, find, without_cause
 from hvd_nmt.training import heartbeat
 
 HOSTS = {0: "a", 1: "a", 2: "b", 3: "b"}
@@ -108,3 +108,15 @@ def test_a_rank_that_ends_well_too_early_is_named():
 def test_if_all_abort_the_first_is_named():
     ends = [end(2, -signal.SIGABRT), end(3, -signal.SIGABRT)]
     assert "rank 2 on b was killed by SIGABRT" in without_cause(ends, {}, HOSTS).sentence
+
+
+def test_an_abort_for_want_of_memory_is_no_consequence():
+    verdict = found([lost(0), End(3, "b", -signal.SIGABRT, heartbeat.STEP, of_memory=True)])
+    said = "rank 3 on b was killed by SIGABRT (section 'step'); it said that memory was full."
+    assert (verdict.sentence, verdict.exit_code) == (said, 134)
+
+
+def test_who_was_asked_to_stop_is_named():
+    ends = [end(0, 75), End(2, "b", 75, heartbeat.STEP, asked=signal.SIGTERM)]
+    assert asked(ends) == "rank 2 on b was asked to stop by SIGTERM: all saved."
+    assert asked(ends[:1]) == ""

@@ -23,12 +23,14 @@ HOST = Host("gpu", 2)
 def supervised(tmp_path, monkeypatch):
     """A function: the launcher's code where starts end so, with these steps saved."""
 
-    def run(codes, steps, pause=lambda seconds: None, hindrances=()):
+    def run(codes, steps, pause=lambda seconds: None, hindrances=(), held_by=()):
         ends = iter([Outcome(code, "", step) for code, step in zip(codes, steps, strict=True)])
+
+        holders = iter(held_by)
 
         def look(job, links, known_step=-1, is_restart=False):
             hinders = hindrances if is_restart else ()
-            return Outlook((HOST,), "lo", hinders, (), {}, known_step)
+            return Outlook((HOST,), "lo", hinders, (), {}, known_step, next(holders, ""))
 
         monkeypatch.setattr(preflight, "look", look)
         monkeypatch.setattr(Start, "run", lambda *_: next(ends))
@@ -58,3 +60,21 @@ def test_hosts_are_waited_for_so_long_and_no_longer(supervised, tmp_path):
     with pytest.raises(ClusterError, match="could not be used for 0 hours"):
         supervised([137], [5], hindrances=("b: ssh: gone.",))
     assert [event["kind"] for event in events(tmp_path)][-2:] == ["waiting", "given up"]
+
+
+def test_ranks_of_a_killed_launcher_are_waited_for(supervised, capfd):
+    assert supervised([0], [5], held_by=["process 7"] * 3) == 0
+    assert capfd.readouterr().err.count("in the run directory (process 7): waits 70 s") == 1
+
+
+def test_an_event_is_recorded_once_its_disk_has_room(supervised, tmp_path, monkeypatch):
+    errors = iter([OSError(28, "No space left on device")])
+
+    def file(path, real=supervision.JsonlFile):
+        for error in errors:
+            raise error
+        return real(path)
+
+    monkeypatch.setattr(supervision, "JsonlFile", file)
+    supervised([137, 0], [5, 6])
+    assert [event["kind"] for event in events(tmp_path)][:2] == ["start", "end"]

@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import (
     EventAccumulator as PluginEventAccumulator,
 )
 
-from hvd_nmt.common.errors import RunError
+from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.telemetry.events import EventStore, read_metrics
 
 
@@ -77,7 +77,10 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path):
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
-    with EventStore(tmp_path) as store, pytest.raises(RunError, match="No space left on device"):
+    with (
+        EventStore(tmp_path) as store,
+        pytest.raises(ClusterError, match="No space left on device"),
+    ):
         store.scalars(1, {"train_loss": 1.0})
     (tmp_path / "metrics.jsonl").unlink()  # conftest reads such files to their end
 

@@ -98,6 +98,16 @@ def test_what_fails_is_said_once_and_holds_nobody(tmp_path, monkeypatch, capsys)
         tracker.log(1, {"train_loss": 1.0})
 
 
+def test_mlflow_without_an_address_is_said_before_the_run(tmp_path, monkeypatch):
+    """Where there is no SQLAlchemy, with which it would open a database of its own."""
+    monkeypatch.setattr(
+        tracker_module.importlib.util,
+        "find_spec", {"mlflow": type("Spec", (), {"origin": "here"})}.get,
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="set MLFLOW_TRACKING_URI, such as"):
+        started("mlflow", tmp_path)
+
+
 @pytest.mark.parametrize("name", ["mlflow", "wandb"])
 def test_a_missing_library_is_said_before_the_run(name, tmp_path, monkeypatch):
     """Also where a folder of its name, which it made, is in the working directory."""

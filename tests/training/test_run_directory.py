@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hvd_nmt import config as configuration
-from hvd_nmt.common.errors import RunError, UserError
+from hvd_nmt.common.errors import ClusterError, RunError, UserError
 from hvd_nmt.config import CheckpointConfig, Config, EvaluationConfig, ModelConfig, TrainingConfig
 from hvd_nmt.data import corpus
 from hvd_nmt.training import horovod, run_directory
@@ -47,7 +47,7 @@ def test_second_run_is_refused_and_told_who_is_there(tmp_path: Path) -> None:
 def test_a_full_disk_at_the_start_names_the_folder(tmp_path: Path) -> None:
     wanted = f"Cannot write the run directory {tmp_path} on v100a .No space left on device.: make"
     with (
-        pytest.raises(RunError, match=wanted),
+        pytest.raises(ClusterError, match=wanted),
         run_directory.writing(tmp_path, "v100a"),
         Path("/dev/full").open("w", encoding="utf-8") as full,
     ):
