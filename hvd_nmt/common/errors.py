@@ -214,8 +214,5 @@ class _OutlivingStream:
                 os.dup2(kept.fileno(), number)
             if not self._has_failed:
                 self._has_failed = True
-                print(
-                    f"{self._command} continues without {self._name} while it cannot be written "
-                    f"({error.strerror}).",
-                    file=sys.stderr,
-                )
+                why = f"{self._name} while it cannot be written ({error.strerror})."
+                print(f"{self._command} continues without {why}", file=sys.stderr)

@@ -139,8 +139,7 @@ def _of_end(end: End) -> Verdict:
     during = f" (section {end.section!r})" if end.section else ""
     if end.code < 0:
         name = signals.signal_name(-end.code)
-        maybe = "; perhaps memory was full" if end.code == -signal.SIGKILL else ""
-        maybe = "; it said that memory was full" if end.of_memory else maybe
+        maybe = "; perhaps memory was full" if end.code == -signal.SIGKILL or end.of_memory else ""
         said = f"{where} was killed by {name}{during}{maybe}."
         return Verdict(said, end.exit_code, LOST_END_S)
     return Verdict(f"{where} ended with code {end.code}{during}.", end.code, OWN_END_S)

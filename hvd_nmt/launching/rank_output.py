@@ -79,8 +79,7 @@ class Output:
         self._work.put(done.set)
         if not done.wait(patience_s):
             return False
-        written = self._unread.all_tasks_done
-        with written:
+        with (written := self._unread.all_tasks_done):
             return written.wait_for(lambda: not self._unread.unfinished_tasks, patience_s)
 
     def _print_all(self) -> None:
@@ -150,20 +149,19 @@ class Output:
 
     def _write_all(self) -> None:
         """In a thread. What fails is lost, and the next is tried: a full disk may have room."""
-        failed: dict[int, str] = {}  # stream -> why
+        failed = collections.defaultdict[int, str](str)  # stream -> why
         while True:
             stream, text = self._unread.get()
             if left_out := self._left_out:
                 self._left_out = 0
                 text = f"... {count(left_out, 'line')} left out, which nobody read\n{text}"
-            if stream in failed:
+            if failed[stream]:
                 text = f"\n... lines are missing here: {failed[stream]}\n{text}"
             error = _write(stream, text)
-            if error and stream == _STDOUT and stream not in failed:
+            if error and stream == _STDOUT and not failed[stream]:
                 why = f"continues without stdout while it cannot be written ({error})."
                 _write(_STDERR, f"hvd_nmt.launch: {why}\n")
-            failed.pop(stream, None)
-            failed |= {stream: error} if error else {}
+            failed[stream] = error
             self._unread.task_done()
 
 

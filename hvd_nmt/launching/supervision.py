@@ -24,8 +24,8 @@ from hvd_nmt.telemetry.jsonl import JsonlFile
 
 INTERRUPTED = 130
 _HOUR_S = 3600.0
-_LOOK_S, _BEYOND_GRACE_S = 1.0, 10.0
-"""whether another run still is in the run directory: how often, and how long"""
+_BEYOND_GRACE_S = 10.0
+"""for ranks of a killed launcher to end"""
 
 
 def supervise(job: Job) -> int:
@@ -60,7 +60,7 @@ def _first_outlook(
             f"another run is in the run directory ({outlook.held_by}): waits {patience_s:g} s for "
             "its end, as ranks of a killed launcher end by themselves."
         )
-        time.sleep(_LOOK_S)
+        time.sleep(1.0)
     for text in (*outlook.warnings, *outlook.hindrances[:-1]):
         say(text)
     if outlook.hindrances:
@@ -212,8 +212,7 @@ class _Supervision:
                     file.append(self._unrecorded[0])
                     del self._unrecorded[0]
         except OSError as error:
-            why = error.strerror or error
-            self._say_once(f"warning: cannot write {self._log} ({why}): it is tried again.")
+            self._say_once(f"warning: cannot write {self._log} ({error.strerror}): tries again.")
 
 
 def _named(hosts: Sequence[Host]) -> str:

@@ -112,7 +112,7 @@ def test_if_all_abort_the_first_is_named():
 
 def test_an_abort_for_want_of_memory_is_no_consequence():
     verdict = found([lost(0), End(3, "b", -signal.SIGABRT, heartbeat.STEP, of_memory=True)])
-    said = "rank 3 on b was killed by SIGABRT (section 'step'); it said that memory was full."
+    said = "rank 3 on b was killed by SIGABRT (section 'step'); perhaps memory was full."
     assert (verdict.sentence, verdict.exit_code) == (said, 134)
 
 

@@ -29,27 +29,24 @@ def shown(capfd):
     return show
 
 
-def test_rank_0_as_it_is_and_others_with_their_names(shown):
-    heard = (0, 1, "step 1\n"), (2, 1, "hello\n"), (1, 2, "careful\n"), (0, 2, "warning\n")
-    assert shown(*heard) == ("step 1\nrank 2 (b): hello\n", "warning\nrank 1 (a): careful\n")
-
-
-def test_what_rank_0_says_too_is_said_once_whoever_is_first(shown):
-    heard = (1, 1, "same\nother\n"), (0, 1, "same\n"), (2, 1, "same\n")
-    assert shown(*heard)[0] == "same\nrank 1 (a): other\n"
-
-
-def test_a_rank_that_repeats_itself_is_not_cut(shown):
-    assert shown((1, 1, ".\n.\n"))[0] == "rank 1 (a): .\nrank 1 (a): .\n"
-
-
-def test_parts_of_lines_are_put_together(shown):
-    heard = (0, 1, "one "), (1, 1, "two "), (0, 1, "line\n"), (1, 1, "words\n")
-    assert shown(*heard)[0] == "one line\nrank 1 (a): two words\n"
-
-
-def test_a_line_without_an_end_is_shown_in_the_end(shown):
-    assert shown((0, 1, "no end"), (1, 1, "nor here"))[0] == "no end\nrank 1 (a): nor here\n"
+@pytest.mark.parametrize(
+    ("heard", "out"),
+    [
+        ([(0, 1, "one\n"), (2, 1, "two\n"), (1, 1, "three\n")],
+         "one\nrank 2 (b): two\nrank 1 (a): three\n"),
+        ([(1, 1, "same\nother\n"), (0, 1, "same\n"), (2, 1, "same\n")],
+         "same\nrank 1 (a): other\n"),
+        ([(1, 1, ".\n.\n")], "rank 1 (a): .\nrank 1 (a): .\n"),
+        ([(0, 1, "one "), (1, 1, "two "), (0, 1, "line\n"), (1, 1, "words\n")],
+         "one line\nrank 1 (a): two words\n"),
+        ([(0, 1, "no end"), (1, 1, "nor here")], "no end\nrank 1 (a): nor here\n"),
+    ],
+    ids=["names", "said by all", "said twice", "parts of lines", "no end"],
+)  # fmt: skip
+def test_rank_0_as_it_is_and_what_others_say_besides(shown, heard, out):
+    on_stderr = [(rank, 2, text) for rank, _, text in heard]
+    assert shown(*heard) == (out, "")
+    assert shown(*on_stderr) == ("", out)
 
 
 def test_a_line_of_ten_megabytes(shown):
