@@ -22,7 +22,7 @@ _REMEMBERED = 1000
 _LONGEST_LINE = 1 << 16
 _MOST_UNREAD, _STANDS_STILL_S = 1000, 10.0
 """pieces of output that wait for a reader, and for how long he may stand still; then the oldest
-are left out, so that ranks go on"""
+are dropped, so that ranks continue"""
 _OF_MEMORY = re.compile("bad_alloc|Cannot allocate memory|out of memory", re.IGNORECASE)
 _SENTENCE = re.compile(r"hvd_nmt[\w.]*: .+")
 
@@ -48,7 +48,7 @@ class Output:
         """whether the last line on the terminal is one that the next replaces"""
         self._unread: queue.Queue[tuple[int, str]] = queue.Queue(_MOST_UNREAD)
         """stream, text"""
-        self._left_out = 0
+        self._dropped = 0
         """lines before the first of those"""
         threading.Thread(target=self._write_all, daemon=True).start()
         threading.Thread(target=self._print_all, daemon=True).start()
@@ -140,10 +140,10 @@ class Output:
             last = moving(lines[-1].rstrip(MOVES)) if self._moving else ""
             text = CLEAR + "".join(line for line in lines if not line.endswith(MOVES)) + last
         try:
-            self._unread.put((stream, text), timeout=0 if self._left_out else _STANDS_STILL_S)
+            self._unread.put((stream, text), timeout=0 if self._dropped else _STANDS_STILL_S)
         except queue.Full:
             with contextlib.suppress(queue.Empty):  # it was read just now
-                self._left_out += self._unread.get_nowait()[1].count("\n")
+                self._dropped += self._unread.get_nowait()[1].count("\n")
                 self._unread.task_done()
             self._unread.put((stream, text))
 
@@ -152,9 +152,9 @@ class Output:
         failed = collections.defaultdict[int, str](str)  # stream -> why
         while True:
             stream, text = self._unread.get()
-            if left_out := self._left_out:
-                self._left_out = 0
-                text = f"... {count(left_out, 'line')} left out, which nobody read\n{text}"
+            if dropped := self._dropped:
+                self._dropped = 0
+                text = f"... {count(dropped, 'line')} dropped: the output was not read\n{text}"
             if failed[stream]:
                 text = f"\n... lines are missing here: {failed[stream]}\n{text}"
             error = _write(stream, text)

@@ -100,8 +100,8 @@ def test_who_does_not_read_stops_the_printing_alone(monkeypatch):
         with contextlib.suppress(BlockingIOError):
             received += os.read(reading, 1 << 20)
     received += os.read(reading, 1 << 20)
-    left_out = re.findall(rb"\n\.\.\. ([\d,]+) lines left out", received)
-    missing = sum(int(number.replace(b",", b"")) for number in left_out)
+    dropped = re.findall(rb"\n\.\.\. ([\d,]+) lines dropped", received)
+    missing = sum(int(number.replace(b",", b"")) for number in dropped)
     assert 0 < missing == 64 * 32768 - received.count(b"y\n")
     os.close(reading)
     out.hear(0, writing, "to nobody\n", lambda: None)
