@@ -41,12 +41,10 @@ class Tracker(contextlib.AbstractContextManager["Tracker"]):
                     f"telemetry.tracker {self._name} needs a package that is not installed here: "
                     f"run pip install 'hvd_nmt[{self._name}]', or set telemetry.tracker to none."
                 )
-        has_address = "MLFLOW_TRACKING_URI" in os.environ or importlib.util.find_spec("sqlalchemy")
-        if self._name == "mlflow" and not has_address:  # it would open a database of its own
-            raise ConfigError(
-                "telemetry.tracker mlflow needs an address: set MLFLOW_TRACKING_URI, such as to "
-                "http://mlflow:5000, or set telemetry.tracker to none."
-            )
+        uri = os.environ.get("MLFLOW_TRACKING_URI") or importlib.util.find_spec("sqlalchemy")
+        if self._name == "mlflow" and not uri:  # it would open a database, without SQLAlchemy
+            remedy = "set MLFLOW_TRACKING_URI, such as to http://mlflow:5000"
+            raise ConfigError(f"telemetry.tracker mlflow needs an address: {remedy}.")
 
     def start(self, run_id: str) -> None:
         """Begin, or go on with the run of this id."""
