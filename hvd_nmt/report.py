@@ -18,6 +18,7 @@ from tyro.conf import Positional
 from hvd_nmt.config import command_line
 from hvd_nmt.records.read import read_any_run
 from hvd_nmt.reporting import render
+from hvd_nmt.reporting.questions import RunSummary
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,12 @@ class Options:
 
 @command_line.command("hvd_nmt.report", Options, __doc__)
 def main(options: Options) -> None:
-    """Writes the report and says where."""
+    """Writes the report, and says what is asked first and where it is."""
     inside = options.run if options.run.is_dir() else options.run.parent
-    for path in render.write(read_any_run(options.run), options.output or inside):
-        print(path)
+    summary = RunSummary(read_any_run(options.run))
+    written = render.write(summary, options.output or inside)
+    for line in (*map(" ".join, summary.headline), *written):
+        print(line)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-import tensorflow as tf
-
 from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.manifest import Checkpoint, DamagedError, kind_of
 from hvd_nmt.checkpoints.names import BEST_DIR, DAMAGED_DIR
@@ -86,6 +84,8 @@ def verify(checkpoint: Checkpoint) -> None:
     Raises DamagedError if a file is missing or changed, or it has another checkpoint's name;
     RunError if one cannot be read this time, or not by TensorFlow, though no byte has changed.
     """
+    import tensorflow as tf
+
     if names.step_of(checkpoint.prefix) not in (None, checkpoint.step):
         raise DamagedError(f"{checkpoint.prefix} is of step {checkpoint.step}, not of its name.")
     for suffix, wanted in checkpoint.manifest.files.items():
@@ -106,6 +106,8 @@ def verify(checkpoint: Checkpoint) -> None:
 
 def read_fully(prefix: Path) -> None:
     """Read every tensor with its CRC; DamagedError: not as written; RunError: unreadable now."""
+    import tensorflow as tf
+
     try:
         path = names.literal(prefix)
         dtypes = tf.train.load_checkpoint(path).get_variable_to_dtype_map()

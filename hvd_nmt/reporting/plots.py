@@ -85,7 +85,8 @@ def bleu(summary: RunSummary) -> str:
     curve = Curve(learning.series(summary.evaluations, "bleu"), "", "C0o-", band)
     name = f"sacre{summary.record.bleu()}"
     caption = f"{name} of the dev set, with its 95 % interval where measured."
-    return draw(caption, {f"{name}, 0 to 100": [curve]})
+    top = 100.0 if len(curve.points) == 1 else None
+    return draw(caption, {f"{name}, 0 to 100": [curve]}, top=top)
 
 
 def outlook(summary: RunSummary) -> str:
@@ -125,24 +126,19 @@ def learning_rate(summary: RunSummary) -> str:
 
 
 def step_time(summary: RunSummary) -> str:
-    """Wall time of a step over steps."""
+    """Wall time of a step over steps, its parts stacked where steps were taken apart."""
     timed = settled([i for i in summary.intervals if i.step_s is not None])
-    curve = Curve(learning.series(timed, "step_s"))
-    return draw("Mean of each logged interval.", {"seconds per step": [curve]})
-
-
-def step_parts(summary: RunSummary) -> str:
-    """The parts of a step stacked over steps, where the steps were taken apart."""
-    split = settled([i for i in summary.intervals if None not in (i.compute_s, i.communication_s)])
-    if len(split) < 2:
-        return ""
-    parts = named_parts(summary.record.ranks).items()
+    split = [i for i in timed if None not in (i.compute_s, i.communication_s)]
     curves = [
         Curve([(i.step, getattr(i, name)) for i in split], part, style)
-        for (name, part), style in zip(parts, _PART_STYLES, strict=True)
+        for (name, part), style in zip(
+            named_parts(summary.record.ranks).items(), _PART_STYLES, strict=True
+        )
     ]
-    caption = "Means of all ranks; the parts add up to the step."
-    return draw(caption, {"seconds of a step": curves}, stacked=True)
+    if len(split) < 2:
+        curves = [Curve(learning.series(timed, "step_s"))]
+    caption = "Means of each logged interval and all ranks."
+    return draw(caption, {"seconds of a step": curves}, stacked=len(split) >= 2)
 
 
 def hosts(summary: RunSummary) -> str:
@@ -198,26 +194,26 @@ def against_traffic(summary: RunSummary) -> str:
 
 
 FIGURES = {
-    2: (outlook, bleu, gradient_norm),
+    0: (bleu,),
+    2: (outlook, gradient_norm),
     3: (loss,),
     4: (hosts,),
-    5: (step_parts,),
+    5: (step_time,),
     6: (learning_rate,),
-    10: (step_time,),
     11: (against_traffic,),
 }
-"""of each question, by its number"""
+"""of each question, by its number; 0: of what is said before them"""
 
 
 def draw(
     caption: str, panels: Mapping[str, Sequence[Curve]], label: str = "step", *,
-    from_zero: bool = True, stacked: bool = False,
+    from_zero: bool = True, stacked: bool = False, top: float | None = None,
 ) -> str:  # fmt: skip
     """Panels one above the other on one horizontal axis, as HTML; "" where nothing is in them.
 
     `caption` is said below, and to who cannot see the figure; it is another for each of a page.
-    `panels` are named by their vertical axes. The curves of one that is `stacked` have the same x;
-    each is drawn as an area on those before it.
+    `panels` are named by their vertical axes, which end at `top`. The curves of one that is
+    `stacked` have the same x; each is drawn as an area on those before it.
     """
     if not any(curve.points for curves in panels.values() for curve in curves):
         return ""
@@ -229,9 +225,11 @@ def draw(
         for axes, (name, curves) in zip(all_axes, panels.items(), strict=True):
             _draw_curves(axes, curves, stacked)
             axes.set_ylabel(name)
-            if from_zero:
+            if is_lone := axes.dataLim.width == 0:  # one value, whose axes would be a few steps
+                axes.set_xlim(0, 2 * axes.dataLim.x0 or 1)
+            if from_zero or is_lone:
                 axes.axhline(0, linewidth=0)  # a part of the range, so that the margin is of it all
-                axes.set_ylim(bottom=0)
+                axes.set_ylim(0, top)
             if names := axes.get_legend_handles_labels()[1]:
                 more_in = _LEGEND_ROW_IN * ((len(names) + 1) // 2 - 1)
                 figure.set_figheight(figure.get_figheight() + more_in)
@@ -256,7 +254,9 @@ def _draw_curves(axes: Axes, curves: Sequence[Curve], stacked: bool) -> None:
             axes.fill_between(x, below, below + y, color=curve.style, alpha=0.85, label=curve.label)
             below = below + y
             continue
-        (line,) = axes.plot(x, y, curve.style, label=curve.label)
+        is_unseen = len(x) == 1 and curve.style.endswith("-")
+        style = f"{curve.style.rstrip('o-')}o" if is_unseen else curve.style
+        (line,) = axes.plot(x, y, style, label=curve.label)
         if curve.band:
             at, low, high = np.array(curve.band).T
             # The edge shows the band of a single point.

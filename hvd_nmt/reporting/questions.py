@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import final
 
 from hvd_nmt.checkpoints import contents
-from hvd_nmt.common.errors import UserError
+from hvd_nmt.checkpoints.find import find
+from hvd_nmt.common.errors import RunError, UserError
 from hvd_nmt.explain import bottleneck, machines
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Answers, State
@@ -33,7 +34,7 @@ class RunSummary:
         """scores of the dev set, evaluation by evaluation: loss, BLEU, chrF"""
         self.problems = record.problems
         """what is missing or damaged in the record, one sentence each"""
-        self._now_s = time.time() if now_s is None else now_s
+        self.now_s = time.time() if now_s is None else now_s
         self._ended = ended
 
     def __repr__(self) -> str:
@@ -63,6 +64,23 @@ class RunSummary:
         return longer + answers_network.sentence(self.verdict, self.record)
 
     @cached_property
+    def headline(self) -> tuple[tuple[str, str], ...]:
+        """What is asked first: questions and their answers."""
+        from hvd_nmt.reporting import answers_time
+
+        path = self.record.path
+        try:
+            best = str(find(path, "best").relative_to(path))
+        except RunError:
+            best = "There is none here."
+        return (
+            ("How did it end?", answers_time.state_sentence(self)),
+            ("Fully trained?", self.answers[1].answer),
+            ("Best checkpoint?", best),
+            ("What took the time?", self.sentence),
+        )
+
+    @cached_property
     def answers(self) -> Answers:
         """The eleven questions with their answers, in order."""
         from hvd_nmt.reporting import answers_files, answers_learning, answers_network, answers_time
@@ -86,7 +104,7 @@ class RunSummary:
     def silent_s(self) -> float | None:
         """Seconds since the last sign of life; None without a clock."""
         last_s = machines.last_record_s(self.record)
-        return None if last_s is None else max(0.0, self._now_s - last_s)
+        return None if last_s is None else max(0.0, self.now_s - last_s)
 
     @property
     def state(self) -> State:

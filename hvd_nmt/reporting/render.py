@@ -2,7 +2,6 @@
 
 import datetime
 import re
-import time
 from collections import Counter
 from html import escape
 from importlib import resources
@@ -11,7 +10,7 @@ from string import Template
 
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import write_atomically
-from hvd_nmt.common.progress import progress
+from hvd_nmt.common.progress import announce
 from hvd_nmt.common.units import count, duration, step_duration
 from hvd_nmt.common.version import __version__
 from hvd_nmt.config.serialization import flat
@@ -19,7 +18,6 @@ from hvd_nmt.explain import machines
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting import plots
 from hvd_nmt.reporting.answer import Table, blocks, html, listed, plain, sentence, table
-from hvd_nmt.reporting.answers_time import state_sentence
 from hvd_nmt.reporting.plots import FIGURES
 from hvd_nmt.reporting.questions import RunSummary
 from hvd_nmt.telemetry.events import read_metrics
@@ -27,14 +25,13 @@ from hvd_nmt.telemetry.events import read_metrics
 MOST_SAMPLES = 5
 
 
-def write(run: Run, folder: Path, now_s: float | None = None, ended: bool = False) -> list[Path]:
+def write(summary: RunSummary, folder: Path) -> list[Path]:
     """Writes report.html and report.md into a folder, made if missing, and returns their paths.
 
-    `now_s` is the report's unix time, now if None; `ended`: the run goes on no more, done or not.
     RunError: the folder cannot be written.
     """
     paths = [folder / "report.html", folder / "report.md"]
-    texts = rendered(run, time.time() if now_s is None else now_s, ended)
+    texts = rendered(summary)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in zip(paths, texts, strict=True):
@@ -47,10 +44,10 @@ def write(run: Run, folder: Path, now_s: float | None = None, ended: bool = Fals
     return paths
 
 
-def rendered(run: Run, now_s: float, ended: bool = False) -> tuple[str, str]:
-    """The texts of report.html and report.md; arguments as for `write`."""
-    summary = RunSummary(run, now_s, ended)
-    made = datetime.datetime.fromtimestamp(now_s, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+def rendered(summary: RunSummary) -> tuple[str, str]:
+    """The texts of report.html and report.md."""
+    run, now = summary.record, datetime.datetime.fromtimestamp(summary.now_s, datetime.UTC)
+    made = now.strftime("%Y-%m-%d %H:%M UTC")
     head = blocks(f"# Run {plain(run.name)}", f"Made by hvd_nmt {__version__} on {made}.")
     key_numbers, last = _key_numbers(summary), _last(run)
     markdown = blocks(
@@ -60,25 +57,28 @@ def rendered(run: Run, now_s: float, ended: bool = False) -> tuple[str, str]:
     links = (f'<li><a href="#q{a.number}">{escape(a.question)}</a></li>' for a in summary.answers)
     articles = [
         f"<header>{html(head)}</header>",
-        f"<article>{html(key_numbers)}</article>",
+        f"<article><div>{html(key_numbers)}</div>{_figures(summary, 0)}</article>",
         f"<nav><strong>Eleven questions</strong><ol>{''.join(links)}</ol></nav>",
     ]
-    bar = progress(len(summary.answers), "answers", f"report of {run.name}")
+    announce(f"report of {run.name}")
     for answer in summary.answers:
-        words, tables = map(html, answer.parts()[:2])
+        words, *tables = (f"<div>{html(part)}</div>" for part in answer.parts()[:2] if part)
         how = html(sentence(answer.how))
-        figures = "".join(draw(summary) for draw in FIGURES.get(answer.number, ()))
         unknown = "" if answer.known else ' class="unknown"'
         articles.append(
-            f'<article id="q{answer.number}"{unknown}>{words}<div class="figures">{figures}</div>'
-            f"{tables}<details><summary>How it was computed</summary>{how}</details></article>"
+            f'<article id="q{answer.number}"{unknown}>{words}'
+            f"{_figures(summary, answer.number)}{''.join(tables)}"
+            f"<details><summary>How it was computed</summary>{how}</details></article>"
         )
-        bar.update()
-    bar.close()
     articles.append(f"<article>{html(last)}{_settings(run)}</article>")
     page = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     title = f"Run {escape(run.name)}"
     return Template(page).substitute(title=title, body="\n".join(articles)), f"{markdown}\n"
+
+
+def _figures(summary: RunSummary, question: int) -> str:
+    drawn = "".join(draw(summary) for draw in FIGURES.get(question, ()))
+    return f'<div class="figures">{drawn}</div>' if drawn else ""
 
 
 def cell(summary: RunSummary) -> str:
@@ -107,9 +107,9 @@ def _key_numbers(summary: RunSummary) -> str:
         _best_bleu(run),
     ]
     return blocks(
-        sentence(f"{state_sentence(summary)} {'; '.join(about)}."),
+        "\n".join(f"- **{asked}** {sentence(answer)}" for asked, answer in summary.headline),
+        sentence(f"{'; '.join(about)}."),
         "\n".join(f"- **{value or 'unknown'}** {name}" for value, name in numbers),
-        f"**{sentence(summary.sentence)}**",
     )
 
 

@@ -29,6 +29,13 @@ def test_a_figure_is_svg_in_the_colours_of_the_page(figure, two_host_run, tmp_pa
     assert figure(RunSummary(Run("empty", tmp_path, "hvd_nmt"))) == ""
 
 
+def test_a_lone_value_has_axes_from_zero(two_host_run):
+    drawn = plots.bleu(RunSummary(two_host_run(evaluations=two_host_run().evaluations[:1])))
+    ticks = [float(text) for text in re.findall(r">(\d+)</text>", drawn)]
+    last_step = ticks[ticks.index(0, 1) - 1]
+    assert (ticks[0], last_step, ticks[-1]) == (0, 400, 100)
+
+
 def test_many_points_become_their_means():
     points = plots.averaged([(n, float(n % 2)) for n in range(2400)])
     assert points.shape == (plots.MOST_POINTS, 2)
