@@ -97,7 +97,8 @@ def flops_of_step(
 
 def last_record_s(run: Run) -> float | None:
     """Unix time of the last sign of life: a logged value or a host's sample."""
-    times = [run.ended_s, *(host.samples[-1]["time_s"] for host in run.telemetry if host.samples)]
+    own = [host for host in run.telemetry if host.host in run.hosts[:1]]  # others: other clocks
+    times = [run.ended_s, *(host.samples[-1]["time_s"] for host in own if host.samples)]
     return max((time_s for time_s in times if time_s is not None), default=None)
 
 

@@ -12,6 +12,7 @@ from hvd_nmt.checkpoints import run_files
 from hvd_nmt.checkpoints.manifest import newest_step
 from hvd_nmt.common.errors import ConfigError, DataError, RunError
 from hvd_nmt.common.files import is_locked
+from hvd_nmt.common.units import duration
 from hvd_nmt.config import Config
 from hvd_nmt.records import metrics, openseq2seq_log
 from hvd_nmt.records.record import EarlyEnd, HostSamples, Launch, Run, Save
@@ -60,9 +61,13 @@ def read_run(run_dir: Path) -> Run:
         problems.append(f"{run_dir / events.METRICS_FILE} has no steps, or is missing.")
     hosts = tuple(start.get("hosts") or environment.get("hosts") or ())
     telemetry = _telemetry(run_dir, settings, hosts, problems)
-    known = lines or [sample for host in telemetry for sample in host.samples]
-    times_s = [line[name] for line in known for name in ("process_started_s", "time_s")
-               if name in line]  # fmt: skip
+    known = lines or [sample for host in telemetry[:1] for sample in host.samples]
+    started_s, ended_s = metrics.times_s(known)
+    if ahead_s := max((line.get("clock_ahead_s", 0.0) for line in lines), default=0.0):
+        problems.append(
+            f"The clock was set back before a start: its times here are {duration(ahead_s)} later, "
+            "and its pause is unknown."
+        )
     not_finite = {line["step"] for line in _lines(run_dir / run_files.NOT_FINITE, problems)}
     return Run(
         name=run_dir.resolve().name, path=run_dir, source="hvd_nmt", hosts=hosts,
@@ -70,9 +75,9 @@ def read_run(run_dir: Path) -> Run:
         gradient_bytes=start.get("gradient_bytes"),
         max_steps=settings.get("training", {}).get("max_steps"), saved_step=saved,
         finished=end is not None, early_end=early_end, locked=_is_locked(run_dir / run_files.LOCK),
-        started_s=min(times_s, default=None), startup_s=metrics.startup_s(lines),
+        started_s=started_s, startup_s=metrics.startup_s(lines),
         pauses=metrics.pauses(lines),
-        ended_s=max(times_s, default=None), config=settings, environment=environment,
+        ended_s=ended_s, config=settings, environment=environment,
         manifest=_manifest(run_dir, config, problems), intervals=metrics.intervals(lines),
         evaluations=metrics.evaluations(lines), tokenizers=metrics.tokenizers({}, lines),
         saves=tuple(Save(**metrics.fields_of(Save, of)) for of in metrics.of_kind(lines, "save")),

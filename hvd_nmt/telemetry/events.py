@@ -1,7 +1,7 @@
 """The run's event store: what the training reports, in metrics.jsonl and for TensorBoard.
 
-metrics.jsonl is the record: every digit, one line per call. The TensorBoard files show the same in
-float32. They are not written by its EventFileWriter: that one opens files with TensorFlow when it
+metrics.jsonl is the record: every digit, one line per call. The TensorBoard file is made of it, in
+float32. It is not written by its EventFileWriter: that one opens files with TensorFlow when it
 is installed, and writes in a thread of its own that reports a full disk to the wrong caller.
 """
 
@@ -28,6 +28,8 @@ TENSORBOARD_DIR = "tensorboard"
 HYPOTHESES_DIR = "hypotheses"
 """translations of the dev set, dev.STEP.txt"""
 _RECIPE = {"global_step/sec": "steps_per_s", "Eval_BLEU_Score": "pseudo_bleu"}
+_SHOWN = {"train": float, "eval": float, "text": str}
+"""kind of a line -> type of the values that TensorBoard shows"""
 
 
 def read_metrics(run_dir: Path, problems: list[str] | None = None) -> list[dict[str, Any]]:
@@ -44,6 +46,16 @@ def tag(kind: str, name: str) -> str:
     """The TensorBoard tag of a value, as docs/run-directory.md lists them."""
     short = re.sub("^(train_|eval_|Loss_Optimization/(global_)?)", "", _RECIPE.get(name, name))
     return ("train/" if kind == "train" else "dev/") + short
+
+
+def tagged(line: Mapping[str, Any]) -> dict[str, Any]:
+    """What TensorBoard shows of a line, by tag: numbers, or a text in Markdown."""
+    shown = _SHOWN.get(line["kind"], ())
+    return {
+        tag(line["kind"], name): value
+        for name, value in line.items()
+        if isinstance(value, shown) and name not in ("time_s", "kind")
+    }
 
 
 def _with_floats(line: dict[str, Any]) -> dict[str, Any]:
@@ -65,54 +77,53 @@ class EventStore(contextlib.AbstractContextManager["EventStore"]):
     """
 
     def __init__(
-        self,
-        run_dir: Path,
-        after_step: int | None = None,
+        self, run_dir: Path, after_step: int = 0,
         show: Callable[[int, Mapping[str, float]], None] = lambda step, values: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Continues or begins a run directory's files; steps later than `after_step` are forgotten.
 
-        TensorBoard files only grow; there a SessionLog START tells readers to drop what they saw
-        from its step on. `show` also gets the step and the tagged values of each call of `scalars`.
+        TensorBoard gets a new file of all that stays: its data server cannot be told to drop steps.
+        `show` also gets the step and the tagged values of each call of `scalars`.
         """
-        self._path, self._show = run_dir / METRICS_FILE, show
+        self._path, self._show, logdir = run_dir / METRICS_FILE, show, run_dir / TENSORBOARD_DIR
         with self._explained():
-            if after_step is not None:
-                jsonl.drop_steps(self._path, after_step)
+            before, clock_s = read_metrics(run_dir), time.time()
+            begun_s = max([clock_s, *(line["time_s"] for line in before)])
+            self.clock_ahead_s = begun_s - clock_s
+            """by how much the times here are later than the clock, which was set back"""
+            self.zero_s = begun_s - time.monotonic()
+            """the run's unix time, which never goes back, at zero of the monotonic clock"""
+            jsonl.drop_steps(self._path, after_step)
             self._file = jsonl.JsonlFile(self._path)
-            self._events = EventWriter(run_dir / TENSORBOARD_DIR)
-            if after_step is not None:
-                self._events.restart(after_step + 1)
+            older = list(logdir.glob("events.*"))
+            self._events = EventWriter(logdir, begun_s)
+            # A reader that goes on with this file drops what it has seen in those before it.
+            self._events.add(session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
+            for line in before:
+                if line.get("step", 0) <= after_step:
+                    self._events.write(line.get("step", 0), tagged(line), line["time_s"])
+            for path in older:
+                path.unlink()
 
     def scalars(
-        self,
-        step: int,
-        values: Mapping[str, float],
-        *,
-        kind: str = "train",
+        self, step: int, values: Mapping[str, float], *, kind: str = "train",
         more: Mapping[str, Any] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Writes the values of one step by name, as one line and as scalars.
 
         `kind` is what they are about, and `more` holds JSON values for the line alone.
         """
         floats = {name: float(value) for name, value in values.items()}
-        self.record(kind, {"step": int(step), **floats, **(more or {})})
-        tagged = {tag(kind, name): value for name, value in floats.items()}
-        with self._explained():
-            self._events.scalars(step, tagged, time.time())
-        self._show(step, tagged)
+        line = self.record(kind, {"step": int(step), **floats, **(more or {})})
+        self._show(step, tagged(line))
 
-    def text(self, step: int, name: str, markdown: str) -> None:
-        """Writes a Markdown text about one step, as a line of kind "text" and for TensorBoard."""
-        self.record("text", {"step": int(step), name: markdown})
+    def record(self, kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Writes JSON values as a line, which is returned; a "text" has a step and is Markdown."""
+        line = {"time_s": self.zero_s + time.monotonic(), "kind": kind, **values}
         with self._explained():
-            self._events.add(step=int(step), summary=text_pb(tag("text", name), markdown))
-
-    def record(self, kind: str, values: Mapping[str, Any]) -> None:
-        """Writes JSON values about the run, such as its start, as a line of metrics.jsonl alone."""
-        with self._explained():
-            self._file.append({"time_s": time.time(), "kind": kind, **values})
+            self._file.append(line)
+            self._events.write(line.get("step", 0), tagged(line), line["time_s"])
+        return line
 
     def close(self) -> None:
         """Closes the files."""
@@ -139,27 +150,28 @@ class EventStore(contextlib.AbstractContextManager["EventStore"]):
 class EventWriter:
     """One TensorBoard event file. Every method raises an OSError when the disk is full, etc."""
 
-    def __init__(self, logdir: Path) -> None:
-        """Begins a file of a folder, one "run" in TensorBoard, that sorts after those there are."""
+    def __init__(self, logdir: Path, begun_s: float) -> None:
+        """Begins a file of a folder, one "run" in TensorBoard, at a unix time of that run.
+
+        TensorBoard reads files in the order of their names, so that this must be the latest.
+        """
         logdir.mkdir(parents=True, exist_ok=True)
-        is_first = not any(logdir.glob("events.*"))
-        # TensorBoard reads files in the order of their names; a resumed run's must sort last.
-        name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
+        number = f"{int(1e9 * begun_s):019}"
+        name = f"events.out.tfevents.{number}.{socket.gethostname()}.{os.getpid()}"
         self._file = (logdir / name).open("xb")
         self._records = RecordWriter(self._file)
         self.add(file_version="brain.Event:2")
-        if is_first:
-            # Readers take a folder's first START for its beginning and only the next for a restart.
-            self.restart(0)
 
-    def scalars(self, step: int, values: Mapping[str, float], time_s: float) -> None:
-        """Writes a step's scalars by tag at unix time `time_s`; steps must grow."""
-        found = [summary_pb2.Summary.Value(tag=tag, simple_value=v) for tag, v in values.items()]
-        self.add(step=int(step), summary=summary_pb2.Summary(value=found), wall_time=time_s)
-
-    def restart(self, step: int) -> None:
-        """Tells readers to drop everything from a step on; see `EventStore`."""
-        self.add(step=step, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
+    def write(self, step: int, values: Mapping[str, float | str], time_s: float) -> None:
+        """Writes a step's scalars and texts by tag at unix time `time_s`; steps must grow."""
+        summary = summary_pb2.Summary()
+        for tag, value in values.items():
+            if isinstance(value, str):
+                summary.MergeFrom(text_pb(tag, value))
+            else:
+                summary.value.add(tag=tag, simple_value=value)
+        if values:
+            self.add(step=int(step), summary=summary, wall_time=time_s)
 
     def add(self, **fields: Any) -> None:
         """Writes an event of TensorBoard by its fields; its time is now unless they say so."""

@@ -29,15 +29,17 @@ class Sampler:
     """Samples this host, all its GPUs and interfaces; what goes wrong never stops the training."""
 
     def __init__(
-        self, path: Path, event_dir: Path, interval_s: float = 1.0, pids: Sequence[int] = ()
-    ) -> None:
+        self, path: Path, event_dir: Path, interval_s: float = 1.0, pids: Sequence[int] = (),
+        zero_s: float = 0.0,
+    ) -> None:  # fmt: skip
         """Sets the sampler up; nothing is opened before `start`. `pids`: of the run's ranks here.
 
         `path` is the host's file, `<host>.jsonl`, continued if it is there; `event_dir` is for
         TensorBoard's scalars, at most one set per second, whose step is seconds since it began.
+        `zero_s` is the run's unix time at zero of the monotonic clock, which nobody sets.
         """
         self._path, self._event_dir, self._interval_s = path, event_dir, interval_s
-        self._pids, self._stopping = pids, threading.Event()
+        self._pids, self._zero_s, self._stopping = pids, zero_s, threading.Event()
         # A daemon, so that a GPU driver that hangs cannot keep a finished training from ending.
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._lost_gpus: set[int] = set()
@@ -58,7 +60,7 @@ class Sampler:
         try:
             with (
                 contextlib.closing(jsonl.JsonlFile(self._path)) as file,
-                contextlib.closing(EventWriter(self._event_dir)) as events,
+                contextlib.closing(EventWriter(self._event_dir, self._now_s())) as events,
                 contextlib.closing(GpuProbe()) as gpus,
             ):
                 self._sample_until_stopped(file, events, gpus)
@@ -80,7 +82,7 @@ class Sampler:
             step = int(sample["time_s"] - begun_s)
             # TensorBoard takes a step that does not grow for a restart and drops the old one.
             if step > written_step:
-                events.scalars(step, scalar_tags(sample), sample["time_s"])
+                events.write(step, scalar_tags(sample), sample["time_s"])
                 written_step = step
 
     def _header(self, gpus: GpuProbe) -> dict[str, Any]:
@@ -88,7 +90,7 @@ class Sampler:
         say(f"telemetry   {self._path.stem}: {names}; network, CPU, memory")
         return {
             "kind": "host",
-            "time_s": time.time(),
+            "time_s": self._now_s(),
             "host": self._path.stem,
             "interval_s": self._interval_s,
             "gpus": [dataclasses.asdict(gpu) for gpu in gpus.gpus],
@@ -96,7 +98,7 @@ class Sampler:
         }
 
     def _sample(self, gpus: GpuProbe, network: NetworkProbe) -> dict[str, Any]:
-        time_s = time.time()
+        time_s = self._now_s()
         of_gpus = gpus.sample()
         for gpu in of_gpus:
             if gpu["error"] and gpu["index"] not in self._lost_gpus:
@@ -109,6 +111,9 @@ class Sampler:
             "nics": network.sample(),
             **host_sample(),
         }
+
+    def _now_s(self) -> float:
+        return self._zero_s + time.monotonic()
 
     def _warn(self, what: str) -> None:
         _log.warning("%s: %s", self._path.stem, what)

@@ -208,7 +208,7 @@ def write(scores: Scores, step: int, run_dir: Path, store: EventStore, prints: b
     for row in scores.samples:
         cells = (textwrap.shorten(cell, 160).replace("|", "\\|") for cell in row)
         lines.append("| " + " | ".join(cells) + " |")
-    store.text(step, "samples", "\n".join(lines))
+    store.record("text", {"step": step, "samples": "\n".join(lines)})
     folder = run_dir / HYPOTHESES_DIR
     folder.mkdir(exist_ok=True)
     text = "".join(line + "\n" for line in scores.hypotheses)

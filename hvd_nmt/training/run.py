@@ -159,7 +159,8 @@ def _fit(
         if lost and rank.is_first:
             say(f"again       steps {start + 1:,} to {start + lost:,}, which no checkpoint held")
         saver = _saver(run_setup, state) if writes else None
-    telemetry = callbacks.telemetry(config.run_dir, config.telemetry.interval_s, rank)
+    now_s = time.monotonic() + (store.zero_s if store else 0.0)  # all ranks have just met
+    telemetry = callbacks.telemetry(config.run_dir, config.telemetry.interval_s, rank, now_s)
     evaluator = Evaluator(
         model.eval_model, run_setup.data, config, rank, writes, run_setup.tokenizers
     )
@@ -208,7 +209,8 @@ def _opened_store(plan: Plan, trained_s: float, lost: int, tracker: Tracker) -> 
         "sync_every": run_setup.exchange.sync_every,
         "all_reduce_s": plan.all_reduce_s,
         "tokenizers": dict(run_setup.tokenizers),
-        "process_started_s": process_started_s(),
+        "process_started_s": process_started_s() + store.clock_ahead_s,
+        "clock_ahead_s": store.clock_ahead_s,
         "trained_s": trained_s,
         "lost_steps": lost,
     }

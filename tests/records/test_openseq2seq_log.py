@@ -132,11 +132,11 @@ LOSSES = {1: 9.00001, 21: 8.00002, 41: 6.99998, 61: 6.0, 81: 5.0}
 def write_events(folder: Path, off: float = 0.0) -> Path:
     """A TensorBoard file as OpenSeq2Seq writes it, its losses so much higher than the log's."""
     begun_s = 1_900_000_000
-    writer = EventWriter(folder)
+    writer = EventWriter(folder, begun_s)
     for number, loss in LOSSES.items():
         values = {"train_loss": loss + off, "learning_rate": 1e-4 * number}
         values["Loss_Optimization/global_gradient_norm"] = 0.5
-        writer.scalars(number, values, begun_s + number)
+        writer.write(number, values, begun_s + number)
     writer.close()
     (path,) = folder.glob("events.out.tfevents.*")
     return path.rename(folder / f"events.out.tfevents.{begun_s}.v100x")

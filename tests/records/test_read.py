@@ -6,7 +6,6 @@ import math
 import re
 import shutil
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,7 +60,7 @@ def evaluate(store: EventStore, step: int, loss: float) -> None:
         "eval_loss": loss, "eval_nll": loss, "Eval_BLEU_Score": 0.25, "sacrebleu": 20.0,
         "sacrebleu_margin": 1.5, "chrf": 45.0, "eval_seconds": 7.0,
     }, kind="eval", more={"time_s": 1000.5 + step})  # fmt: skip
-    store.text(step, "samples", "| source |")
+    store.record("text", {"step": step, "samples": "| source |"})
 
 
 def sample_host(run_dir: Path, host: str) -> None:
@@ -75,7 +74,8 @@ def sample_host(run_dir: Path, host: str) -> None:
 @pytest.fixture(autouse=True)
 def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """All starts are at one moment: to who counts the trainings of a session they are one."""
-    monkeypatch.setattr(events, "time", SimpleNamespace(time=lambda: 900.0, time_ns=time.time_ns))
+    clock = SimpleNamespace(time=lambda: 900.0, monotonic=lambda: 0.0)
+    monkeypatch.setattr(events, "time", clock)
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_without_its_metrics_a_run_is_known_by_its_newest_checkpoint(run_dir, mo
 
 def test_a_resumed_run_has_the_steps_of_all_its_starts(run_dir):
     with EventStore(run_dir, after_step=60) as store:
-        start(store, 61, hosts=["a", "a"])
+        start(store, 61, hosts=["a", "a"], clock_ahead_s=store.clock_ahead_s)
         log(store, 75, math.nan, steps=14)
         evaluate(store, 75, 9.0)
     run = read_run(run_dir)
@@ -195,6 +195,7 @@ def test_a_resumed_run_has_the_steps_of_all_its_starts(run_dir):
     assert run.hosts == run.hosts_of(last) == ("a", "a")
     assert run.hosts_of(run.intervals[0]) == ("a", "a", "b", "b")
     assert not run.finished  # the last start has not come to its end
+    assert "The clock was set back before a start: its times here are 3 min" in run.problems[0]
 
 
 def test_the_manifest_is_that_of_the_run_s_data(run_dir, tmp_path, toy_data):
@@ -253,7 +254,7 @@ def test_starts_of_the_launcher_are_read(run_dir):
 
 def test_a_start_without_an_end_is_known_from_its_own_records(run_dir):
     """When the run writes its report its launcher knows of no end; or the launcher was killed."""
-    with EventStore(run_dir) as store:
+    with EventStore(run_dir, after_step=100) as store:
         start(store, 101, start_id=json.loads(LAUNCHES[3])["start_id"])
         log(store, 110, 3.0)
     _, second = launches_of(run_dir, *LAUNCHES[:4])
