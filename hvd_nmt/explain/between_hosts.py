@@ -4,13 +4,19 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 
 import numpy as np
 
 from hvd_nmt.config.exchange import PLAIN
-from hvd_nmt.explain.exchange_cost import Step, pace, ring_bytes, sent_bytes_per_step
-from hvd_nmt.explain.intervals import mean, settled
+from hvd_nmt.explain.exchange_cost import (
+    Step,
+    latency_s,
+    pace,
+    ring_bytes,
+    sent_bytes_per_step,
+)
+from hvd_nmt.explain.intervals import last_settings, mean, settled
 from hvd_nmt.records.record import HostSamples, Interval, Run, Sample
 
 _MOST_TALK = 2e6
@@ -38,13 +44,35 @@ def waited_s(run: Run, interval: Interval) -> float:
     return interval.exchange_s
 
 
-def step_of(run: Run, interval: Interval, exposed_s: float | None = None) -> Step:
-    """The model of a mean step; `exposed_s`: what other bytes would change, all that it waited."""
+def limiting_round_trip_s(run: Run, step: Interval, intervals: Sequence[Interval]) -> float | None:
+    """Of a packet, on the longest way between hosts, if most of a mean step's wait is such trips.
+
+    None if it is not, or unknown.
+    """
+    found = []
+    for host in run.telemetry:
+        samples = (sample for interval in intervals for sample in host.during(interval))
+        known = [ms for sample in samples if (ms := sample.get("round_trip_ms")) is not None]
+        found += [median(known) / 1000] if known else []
+    trip_s, bytes_per_step = max(found, default=0.0), predicted_bytes(run, intervals) or 0.0
+    sync_every = run.start_of(step).exchange.sync_every
+    trips_s = latency_s(trip_s, bytes_per_step * sync_every) / sync_every
+    return trip_s if trip_s and trips_s >= waited_s(run, step) / 2 else None
+
+
+def step_of(
+    run: Run, interval: Interval, exposed_s: float | None = None, *, of_latency: bool = False
+) -> Step:
+    """The model of a mean step; `exposed_s`: what other bytes would change, all that it waited.
+
+    `of_latency`: it does not depend on the bytes.
+    """
     exchange = run.start_of(interval).exchange
     exposed_s = waited_s(run, interval) if exposed_s is None else exposed_s
+    transfer_s = exposed_s * exchange.sync_every
     return Step(
-        (interval.step_s or 0.0) - exposed_s, interval.compute_s or 0.0,
-        exposed_s * exchange.sync_every,
+        (interval.step_s or 0.0) - exposed_s, interval.compute_s or 0.0, transfer_s,
+        latency_s=transfer_s if of_latency else 0.0,
         ranks_by_host=_ranks_by_host(run, interval), exchange=exchange,
     )  # fmt: skip
 
@@ -182,9 +210,9 @@ def main_interface(host: HostSamples) -> str | None:
 
 
 def rates(run: Run) -> list[tuple[Interval, float]]:
-    """Settled intervals with the rate of the host that sent most meanwhile, MB/s."""
+    """Settled intervals of the newest settings, with the MB/s of the host that sent most."""
     found, cards = [], [(host, main_interface(host)) for host in run.telemetry]
-    for interval in settled(run.intervals):
+    for interval in settled(last_settings(run).intervals):
         means = []
         for host, card in cards:
             nics = [sample.get("nics", {}).get(card, {}) for sample in host.during(interval)]

@@ -7,9 +7,9 @@ from statistics import fmean, median, median_low, stdev
 
 import numpy as np
 
-from hvd_nmt.explain import between_hosts, machines
+from hvd_nmt.explain import between_hosts, intervals, machines
 from hvd_nmt.explain.exchange_cost import Advice, Step, worth_saying
-from hvd_nmt.explain.intervals import Stall, mean, named_parts, phases, settled, stalls
+from hvd_nmt.explain.intervals import Stall, mean, named_parts, phases
 from hvd_nmt.records.record import Interval, Run
 
 COMPUTE, NETWORK = "compute-bound", "network-bound"
@@ -22,6 +22,7 @@ SHARED = "held up by other programs"
 """nothing is waited for, but other programs have much of the processors, which are full"""
 MIXED = "near the limit"
 """a wait so near `BINDING_SHARE` that nobody can tell whether it binds"""
+PAUSED = "held up: a rank was kept from running"
 UNKNOWN = "unknown"
 
 BINDING_SHARE = 0.2
@@ -58,6 +59,8 @@ class Phase:
     last_step: int
     step: Interval
     lag: Lag
+    paused: Lag
+    """the ranks that were kept from running most, and for how long in a step"""
     input_s: float
     """seconds of a step that the input costs: the mean wait, or that of the rank that is last"""
     wait: str
@@ -74,6 +77,8 @@ class Phase:
     """what the link carried while bytes travelled; None where no card counted them"""
     most_bytes: float | None = None
     """sent in a step by the host that sent most; None likewise"""
+    round_trip_s: float | None = None
+    """of a packet between hosts, where most of an exchange waits for such round trips; else None"""
 
     @property
     def seconds(self) -> float:
@@ -113,14 +118,15 @@ class Verdict:
 
 
 def verdict(run: Run) -> Verdict:
-    """Judge a run from its intervals and its hosts' telemetry."""
+    """Judge a run under its newest settings, from its intervals and its hosts' telemetry."""
+    run = intervals.last_settings(run)
     parted = [i for i in run.intervals if None not in (i.step_s, i.compute_s, i.communication_s)]
-    counted = settled(parted)
+    counted = intervals.settled(parted)
     if not counted:
         times = [interval.step_s for interval in run.intervals if interval.step_s]
         return Verdict(UNKNOWN, median(times) if times else None)
     whole = mean(counted)
-    stalled = [_with_culprit(stall, run) for stall in stalls(counted, run.ranks)]
+    stalled = [_with_culprit(stall, run) for stall in intervals.stalls(counted, run.ranks)]
     even = [each for each in counted if each not in [stall.interval for stall in stalled]]
     crossing = [i for i in counted if len(set(run.hosts_of(i))) > 1]
     sent = between_hosts.middle(between_hosts.traffic(run, crossing))
@@ -152,28 +158,34 @@ def _waits(interval: Interval, run: Run) -> dict[str, float]:
     """Seconds of a step, whose parts are known, by what it waits for.
 
     That a rank is late is the fault of its input if, without the input, the ranks would have been
-    ready together.
+    ready together. A pause shows as another wait; it counts where it is at least half of that.
     """
     kind = NETWORK if between_hosts.crosses_network(run, interval) else LOCAL
     return {
         kind: interval.communication_s or 0.0,
         INPUT: _input_s(interval),
         STRAGGLER: _lag(interval, run.hosts_of(interval)).seconds,
+        PAUSED: max(interval.rank_paused_s, default=0.0),
     }
 
 
 def _with_culprit(stall: Stall, run: Run) -> Stall:
-    """The same with the rank or host that was late, if that is most of it."""
-    lag = _lag(stall.interval, run.hosts_of(stall.interval))
-    is_late = lag.seconds * stall.interval.steps > stall.seconds / 2
-    return replace(stall, part=f"waiting for {lag.who}") if is_late else stall
+    """The same with the rank or host that was late or paused, if that is most of it."""
+    of = stall.interval
+    hosts, later = run.hosts_of(of), next((i for i in run.intervals if i.step > of.step), of)
+    lag = _lag(of, hosts)
+    paused = max(_paused(of, hosts), _paused(later, hosts), key=attrgetter("seconds"))
+    for late, part in ((paused, f"pauses of {paused.who}"), (lag, f"waiting for {lag.who}")):
+        if late.seconds * of.steps > stall.seconds / 2:
+            return replace(stall, part=part)
+    return stall
 
 
 def _phase(part: Sequence[Interval], run: Run) -> Phase:
     """Some intervals of one kind: that of the largest wait of their mean step, if it tells."""
     step = mean(part)
     step_s, waits = step.step_s or 1.0, _waits(step, run)
-    kind = wait = max(waits, key=lambda name: waits[name])
+    kind = wait = max(waits, key=lambda name: waits[name] / (1 + (name != PAUSED)))
     shares = [_waits(i, run).get(wait, 0.0) / (i.step_s or 1.0) for i in part]
     margin = 2 * stdev(shares) / len(shares) ** 0.5 if len(shares) > 1 else 0.0
     own, share = replace(run, intervals=tuple(part)), waits[wait] / step_s
@@ -182,6 +194,7 @@ def _phase(part: Sequence[Interval], run: Run) -> Phase:
     sent, link = between_hosts.middle(by_host), None
     if sent:
         link = between_hosts.link_MB_per_s(run, step, sent.bytes_per_step)
+    trip_s = between_hosts.limiting_round_trip_s(run, step, part) if wait == NETWORK else None
     is_full = (busy or 0.0) >= _BUSY_PERCENT
     if abs(share - BINDING_SHARE) <= max(margin, _LEAST_MARGIN):
         kind = MIXED
@@ -198,9 +211,19 @@ def _phase(part: Sequence[Interval], run: Run) -> Phase:
     differ = ends[0][1] - ends[1][1] > BINDING_SHARE * step_s
     return Phase(
         kind, first.step - first.steps + 1, part[-1].step, step,
-        _lag(step, hosts), _input_s(step), wait, share, ends if differ else (), busy, others, link,
-        by_host[-1].bytes_per_step if by_host else None,
+        _lag(step, hosts), _paused(step, hosts), _input_s(step), wait, share,
+        ends if differ else (), busy, others, link,
+        by_host[-1].bytes_per_step if by_host else None, trip_s,
     )  # fmt: skip
+
+
+def _paused(step: Interval, hosts: Sequence[str]) -> Lag:
+    """The ranks that were paused at least half as long as the one that was most, and that one."""
+    longest_s = max(step.rank_paused_s, default=0.0)
+    ranks = [rank for rank, paused_s in enumerate(step.rank_paused_s) if paused_s > longest_s / 2]
+    on = ", ".join(dict.fromkeys(host for rank, host in enumerate(hosts) if rank in ranks))
+    who = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+    return Lag(longest_s, f"{who} on {on}" if on else who)
 
 
 def _lag(step: Interval, hosts: Sequence[str]) -> Lag:
@@ -252,6 +275,8 @@ def _advice(phase: Phase, counted: Sequence[Interval], run: Run) -> list[Advice]
                "data on a local disk, more cores for reading"),
         Advice(f"all ranks as fast as {lag.others}", step_s - lag.seconds,
                "look for another process, a hot or power-limited GPU, a slower host"),
+        Advice(f"no pauses of {phase.paused.who}", step_s - phase.paused.seconds,
+               "see what stops it: a signal, the CPU quota of a container, a virtual machine"),
     ]  # fmt: skip
     if phase.kind == SHARED and phase.others_percent and phase.busy_percent:
         own_s = step_s * (1 - phase.others_percent / phase.busy_percent)
@@ -268,5 +293,6 @@ def _advice(phase: Phase, counted: Sequence[Interval], run: Run) -> list[Advice]
     if run.ranks > 1:
         waited_s = [between_hosts.waited_s(run, i) for i in part]
         steady_s = min(float(np.quantile(waited_s, _QUICKEST)), between_hosts.waited_s(run, step))
-        found += between_hosts.step_of(run, step, steady_s).advice()
+        of_latency = phase.round_trip_s is not None
+        found += between_hosts.step_of(run, step, steady_s, of_latency=of_latency).advice()
     return sorted(found, key=lambda one: one.predicted_step_s)

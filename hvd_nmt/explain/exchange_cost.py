@@ -7,6 +7,7 @@ sum, which begins when the last of them is there; 7.5 MB showed as 0.10, 0.66 an
 where the link alone takes 0.06, 0.60 and 1.20 s. More gradients hide a little.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,8 @@ ISLANDS_PRICE = (
 _ONE_WAY = 1.7
 """times as long as its bytes take, that an exchange in two parts lasts: in Gloo's all-to-all and
 all-gather the one host sends when the other is done; 1.6 to 1.9 were seen, at 60 and 30 Mbit/s"""
+_FIRST_WINDOW_BYTES = 14_600
+"""that TCP sends before it hears from the other side: RFC 6928"""
 _MORE = 4
 """by which number tokens, or steps between exchanges, are multiplied in an advice"""
 
@@ -40,6 +43,15 @@ def sent_bytes_per_step(
     if exchange.kind == "float32":
         return ring_bytes(gradient_bytes, sum(ranks_by_host))
     return ring_bytes(gradient_bytes / 2, hosts) / exchange.sync_every
+
+
+def latency_s(round_trip_s: float, n_bytes: float) -> float:
+    """Seconds that an exchange of so many bytes waits for round trips, however fast the link is.
+
+    One to agree on it, one for the ring; and TCP, which begins slowly after a pause, sends twice as
+    much with each: RFC 6928 and 5681.
+    """
+    return round_trip_s * (2 + math.log2(1 + n_bytes / _FIRST_WINDOW_BYTES))
 
 
 def pace(exchange: Exchange) -> float:

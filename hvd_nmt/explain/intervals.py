@@ -1,14 +1,15 @@
 """Which intervals of a run count, what a mean step of them is, and where the run changes."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from hvd_nmt.records.record import Interval
+from hvd_nmt.records.record import Interval, Run
 
 PARTS = {
     "input_wait_s": "waiting for input",
@@ -27,6 +28,22 @@ _WINDOW = 5  # neighbours that an interval is compared with, itself one of them
 _STALL, _STALL_STEPS = 1.5, 5
 """times as long as usual is a step of a stall, and so many usual steps does it take more"""
 _MOST_BLOCKS = 200  # of a long run, which is cut into so many parts before phases are looked for
+
+
+def by_settings(run: Run) -> list[Run]:
+    """The run, cut where a start had another exchange, or other numbers of ranks on its hosts."""
+    groups = itertools.groupby(
+        run.intervals,
+        lambda i: (run.start_of(i).exchange, sorted(Counter(run.hosts_of(i)).values())),
+    )
+    parts = [tuple(rows) for _, rows in groups]
+    return [replace(run, intervals=rows, hosts=run.hosts_of(rows[-1])) for rows in parts] or [run]
+
+
+def last_settings(run: Run) -> Run:
+    """Its steps since its settings changed last; those before, until two intervals are known."""
+    parts = by_settings(run)
+    return next((part for part in reversed(parts) if len(part.intervals) > 1), parts[-1])
 
 
 def settled(intervals: Sequence[Interval]) -> list[Interval]:
@@ -71,6 +88,7 @@ def _merged(
         **parts, start=of_start[0].start,
         exchange_s=of_all("exchange_s") if exchanges else None,
         rank_ready_s=of_ranks("rank_ready_s"), rank_input_wait_s=of_ranks("rank_input_wait_s"),
+        rank_paused_s=of_ranks("rank_paused_s"),
     )  # fmt: skip
 
 

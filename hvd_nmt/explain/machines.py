@@ -9,7 +9,7 @@ from statistics import NormalDist, correlation, fmean, median, quantiles, stdev
 from typing import Any
 
 from hvd_nmt.config import ModelConfig
-from hvd_nmt.explain.intervals import settled
+from hvd_nmt.explain.intervals import last_settings, settled
 from hvd_nmt.records.record import HostSamples, Launch, Run, Sample
 from hvd_nmt.telemetry.gpu import spinning
 
@@ -35,8 +35,8 @@ class StepTimes:
 
 
 def step_times(run: Run) -> StepTimes | None:
-    """Mean and spread of the step time; None if no step was timed."""
-    timed = [i for i in run.intervals if i.step_s is not None and i.steps > 0]
+    """Mean and spread of the step time under the newest settings; None if no step was timed."""
+    timed = [i for i in last_settings(run).intervals if i.step_s is not None and i.steps > 0]
     if not timed:
         return None
     counted = settled(timed)
@@ -65,8 +65,9 @@ def training_s(run: Run) -> float | None:
 
 
 def mean_rate(run: Run, field: str) -> float | None:
-    """Mean over the time of all settled steps of a field that is a rate; None if unknown."""
-    known = settled([i for i in run.intervals if getattr(i, field) is not None and i.step_s])
+    """Mean of a field that is a rate, over the time of the steps of `step_times`; None: unknown."""
+    part = last_settings(run).intervals
+    known = settled([i for i in part if getattr(i, field) is not None and i.step_s])
     seconds = [i.steps * (i.step_s or 0.0) for i in known]
     return fmean([getattr(i, field) for i in known], seconds) if known else None
 

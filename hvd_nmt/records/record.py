@@ -39,6 +39,8 @@ class Interval:
     rank_ready_s: tuple[float, ...] = ()
     """of each rank, from the start of a step to its own gradients, input wait included"""
     rank_input_wait_s: tuple[float, ...] = ()
+    rank_paused_s: tuple[float, ...] = ()
+    """for which each rank was kept from running, in a step; counted one step later"""
     loss: float | None = None
     """training loss per target token, nats, as the program defines it"""
     learning_rate: float | None = None
@@ -89,11 +91,13 @@ class Save:
 
     step: int
     wait_s: float
-    """how long training stood still for it"""
+    """how long it took, on the slowest of those hosts"""
     copies: int
     """hosts that have it, each on a disk of its own"""
     join_s: float = 0.0
     """before it, for islands to make equal what it holds"""
+    others_s: float = 0.0
+    """after it, until all ranks knew: long where a link is cut"""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from hvd_nmt.common.units import count, data_size, duration, link_speed, percent
 from hvd_nmt.explain import between_hosts, bottleneck, machines
 from hvd_nmt.explain.bottleneck import COMPUTE, NETWORK, PROCESSORS, Phase, Verdict
 from hvd_nmt.explain.exchange_cost import ISLANDS_PRICE, name_of, ring_bytes
+from hvd_nmt.explain.intervals import by_settings, last_settings
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Answer, Table
@@ -61,7 +62,29 @@ def sentence(verdict: Verdict, run: Run) -> str:
     if verdict.stalls:
         more_s = duration(sum(stall.seconds for stall in verdict.stalls))
         text += f" {count(len(verdict.stalls), 'stall').capitalize()} took {more_s} more."
+    if len(by_settings(run)) > 1:
+        text = f"{', '.join(_settings(last_settings(run)))}: {text}"
     return text[:1].upper() + text[1:]
+
+
+def _settings(part: Run) -> tuple[str, str]:
+    """Of steps with equal settings: which they are, and how they were done."""
+    first, last = part.intervals[0], part.intervals[-1]
+    name, ranks = name_of(part.start_of(last).exchange), count(part.ranks, "rank")
+    return f"steps {first.step - first.steps + 1:,} to {last.step:,}", f"{name} on {ranks}"
+
+
+def each_setting(run: Run) -> tuple[Table, ...]:
+    """The steps under each of several settings; () where they never changed."""
+    parts = by_settings(run)
+    found = [(part, bottleneck.verdict(part)) for part in parts]
+    rows = tuple(
+        (*_settings(part), step_duration(of.step_s or 0.0), sentence(of, part))
+        for part, of in found
+    )
+    title = "Settings changed between starts; nothing above is a mean over several"
+    head = ("steps", "settings", "mean step", "what took the time")
+    return (Table(title, head, rows),) if len(parts) > 1 else ()
 
 
 def _what_took(phase: Phase) -> tuple[str, str]:
@@ -77,8 +100,13 @@ def _what_took(phase: Phase) -> tuple[str, str]:
 
 
 def _wait(phase: Phase) -> str:
-    late = f"waiting for {phase.lag.who}"
-    return late if phase.wait == bottleneck.STRAGGLER else _WAITS[phase.wait]
+    others = {
+        bottleneck.STRAGGLER: f"waiting for {phase.lag.who}",
+        bottleneck.PAUSED: f"pauses of {phase.paused.who}",
+    }
+    if phase.round_trip_s is not None:
+        return "waiting for round trips between the hosts"
+    return (_WAITS | others)[phase.wait]
 
 
 def _in_steps(phase: Phase) -> str:
@@ -104,6 +132,16 @@ def _details(phase: Phase, verdict: Verdict) -> Iterable[str]:
             f"In {steps} {lag.who} computes {step_duration(lag.compute_s)} in each step. "
             f"{lag.others.capitalize()} take {step_duration(lag.others_compute_s)}, and wait."
         )
+    if phase.kind == bottleneck.PAUSED:
+        yield (
+            f"In {steps} {phase.paused.who} did not run for {step_duration(phase.paused.seconds)} "
+            "of each step. It was stopped, or its processors were taken away."
+        )
+    if phase.kind == NETWORK and phase.round_trip_s is not None:
+        yield (
+            f"In {steps} a packet and its answer took {step_duration(phase.round_trip_s)}: a "
+            "faster link brings little, fewer and larger exchanges do."
+        )
     if phase.kind == bottleneck.INPUT and phase.host_input_s:
         hosts = ", ".join(f"on {host} {step_duration(wait)}" for host, wait in phase.host_input_s)
         yield f"In {steps} a step waits for input {hosts}."
@@ -122,7 +160,7 @@ def _details(phase: Phase, verdict: Verdict) -> Iterable[str]:
 
 def network_bound(summary: RunSummary) -> Answer:
     """Question 5."""
-    run, verdict, slow = summary.record, summary.verdict, summary.verdict.slow_phase
+    run, verdict, slow = last_settings(summary.record), summary.verdict, summary.verdict.slow_phase
     if slow is None:
         return _unmeasured_network(summary)
     kinds = {phase.kind for phase in verdict.phases}
@@ -171,6 +209,7 @@ def network_bound(summary: RunSummary) -> Answer:
         "work"
     )
     advice = (Table(title, ("change", "step", "speed", "why"), rows),) if rows else ()
+    advice += each_setting(summary.record)
     also = " Probably another program sends, too." if other else ""
     return Answer(f"{short} {summary.sentence}{also}", tuple(evidence), advice)
 
@@ -218,7 +257,8 @@ def _bytes(verdict: Verdict, other: str) -> Iterable[str]:
     if other:
         yield other
     slow = verdict.slow_phase
-    if slow and slow.link_MB_per_s and slow.kind in (NETWORK, PROCESSORS):
+    limits = slow is not None and slow.kind in (NETWORK, PROCESSORS)
+    if slow and limits and slow.link_MB_per_s and slow.round_trip_s is None:
         where = f" in {_span(slow)}" * (len(verdict.phases) > 1)
         link = f"the link carried about {link_speed(slow.link_MB_per_s)}"
         yield f"While they travelled{where}, {link}."
@@ -253,7 +293,7 @@ def _unmeasured_network(summary: RunSummary) -> Answer:
 
 def step_and_traffic(summary: RunSummary) -> Answer:
     """Question 11."""
-    run, verdict = summary.record, summary.verdict
+    run, verdict = last_settings(summary.record), summary.verdict
     if _is_alone(run) or (len(set(run.hosts)) == 1 and UNKNOWN_HOST not in run.hosts):
         return Answer(
             "Not at all: all ranks are on one host, and nothing crosses a network.",
@@ -277,7 +317,7 @@ def step_and_traffic(summary: RunSummary) -> Answer:
     else:
         sent = verdict.seen_bytes or verdict.predicted_bytes
         per_step = f"{data_size(sent)} a step" if sent else "the same bytes in each step"
-        mean = " on average" if any(start.exchange.islands for start in run.starts) else ""
+        mean = " on average" * run.start_of(found[-1][0]).exchange.islands
         evidence = [
             f"Every host always sends {per_step}{mean}, so mean rate x step time is constant. Slow "
             "steps show a low rate, also where the network is not their cause. That part of the "

@@ -7,8 +7,9 @@ from statistics import median
 
 from hvd_nmt.common.units import count, duration, flop_rate, percent, step_duration
 from hvd_nmt.explain import machines
-from hvd_nmt.explain.intervals import PARTS
+from hvd_nmt.explain.intervals import PARTS, last_settings
 from hvd_nmt.records.record import Launch, Run
+from hvd_nmt.reporting import answers_network
 from hvd_nmt.reporting.answer import Answer, State, Table
 from hvd_nmt.reporting.questions import RunSummary
 
@@ -93,32 +94,31 @@ def longer_than_steps(run: Run) -> str:
     name, seconds = max(_aside_s(run).items(), key=itemgetter(1))
     if seconds <= steps_s:
         return ""
-    return f"{name} took {duration(seconds)}, all steps {duration(steps_s)}. "
+    return f"{name.capitalize()} took {duration(seconds)}, all steps {duration(steps_s)}. "
 
 
 def _aside_s(run: Run) -> dict[str, float]:
     """Seconds of what a run does beside its steps, start-up left out."""
+    times = [each.seconds for each in run.evaluations if each.seconds is not None]
+    pauses = [seconds for _, seconds, _ in run.pauses]
     return {
-        "Evaluations": sum(each.seconds or 0.0 for each in run.evaluations),
-        "Checkpoints": sum(save.wait_s + save.join_s for save in run.saves),
-        "Pauses between starts": sum(seconds for _, seconds, _ in run.pauses),
+        count(len(times), "evaluation"): sum(times),
+        count(len(run.saves), "checkpoint"): sum(save.wait_s + save.join_s for save in run.saves),
+        "waiting for other ranks after checkpoints": sum(save.others_s for save in run.saves),
+        count(len(pauses), "pause") + " between starts": sum(pauses),
     }
 
 
 def _where_it_went(run: Run, wall_s: float, training_s: float) -> Table:
-    times = [e.seconds for e in run.evaluations if e.seconds is not None]
-    evaluations_s, saves_s, pauses_s = _aside_s(run).values()
-    known_s = training_s + evaluations_s + saves_s + pauses_s + (run.startup_s or 0.0)
+    aside_s = _aside_s(run)
+    known_s = training_s + sum(aside_s.values()) + (run.startup_s or 0.0)
     startup = "unknown" if run.startup_s is None else duration(run.startup_s)
-    steps = [("logged steps, evaluations included", duration(training_s))]
-    if run.source == "hvd_nmt":  # another program's times of steps hold its evaluations
-        steps = [("logged steps", duration(training_s)),
-                 (count(len(times), "evaluation"), duration(evaluations_s))]  # fmt: skip
+    # Another program's times of steps hold its evaluations.
+    included = ", evaluations included" * (run.source != "hvd_nmt")
     rows = (
         ("start-up: imports, data, comparing the hosts", startup),
-        *steps,
-        *([("pauses between the starts", duration(pauses_s))] if run.pauses else []),
-        *([(count(len(run.saves), "checkpoint"), duration(saves_s))] if run.saves else []),
+        (f"logged steps{included}", duration(training_s)),
+        *((name, duration(seconds)) for name, seconds in aside_s.items() if seconds),
         ("the rest: what no record holds", duration(max(0.0, wall_s - known_s))),
     )
     return Table("Where the time went", ("part", "time"), rows)
@@ -159,7 +159,8 @@ def average_step(summary: RunSummary) -> Answer:
         evidence.append(f"{tokens:,.0f} source and target tokens a second, all ranks together.")
     margin = "" if times.margin_s is None else f" ± {step_duration(times.margin_s)}"
     answer = f"{step_duration(times.mean_s)}{margin} (mean of {times.steps:,} steps)."
-    return Answer(answer, tuple(evidence), _parts_of_a_step(summary))
+    tables = *_parts_of_a_step(summary), *answers_network.each_setting(summary.record)
+    return Answer(answer, tuple(evidence), tables)
 
 
 def _parts_of_a_step(summary: RunSummary) -> tuple[Table, ...]:
@@ -177,7 +178,7 @@ def _parts_of_a_step(summary: RunSummary) -> tuple[Table, ...]:
 
 def gpus_used(summary: RunSummary) -> Answer:
     """Question 4."""
-    run, computing = summary.record, summary.verdict.shares.get(PARTS["compute_s"])
+    run, computing = last_settings(summary.record), summary.verdict.shares.get(PARTS["compute_s"])
     uses, on_cpus = machines.gpu_use(run), run.config.get("training", {}).get("device") == "cpu"
     evidence, tables = [], _parts_of_a_step(summary)
     if rate := machines.mean_rate(run, "model_flop_per_s"):

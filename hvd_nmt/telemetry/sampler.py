@@ -17,7 +17,7 @@ from hvd_nmt.common.progress import say
 from hvd_nmt.telemetry import jsonl
 from hvd_nmt.telemetry.events import EventWriter
 from hvd_nmt.telemetry.gpu import GpuProbe, spinning
-from hvd_nmt.telemetry.host import NetworkProbe, OwnProcesses, host_sample
+from hvd_nmt.telemetry.host import NetworkProbe, OwnProcesses, host_sample, round_trip_ms
 
 _log = logging.getLogger(__name__)
 _STOP_TIMEOUT_S = 5.0
@@ -78,6 +78,7 @@ class Sampler:
         written_step = -1
         while not self._stopping.wait(self._interval_s):
             sample = self._sample(gpus, network) | {"own_cpu_percent": own.percent()}
+            sample["round_trip_ms"] = round_trip_ms()
             file.append(sample)
             step = int(sample["time_s"] - begun_s)
             # TensorBoard takes a step that does not grow for a restart and drops the old one.

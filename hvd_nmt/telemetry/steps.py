@@ -1,8 +1,13 @@
 """Where a training step's time goes: input, computing, the slowest rank, the network."""
 
+import threading
+import time
 from collections.abc import Sequence
 from statistics import fmean
-from typing import NamedTuple
+from typing import NamedTuple, final
+
+_NAP_S, _LATE_S = 0.02, 0.02
+"""how long the thread of `Pauses` sleeps, and by how much a busy host may wake it too late"""
 
 
 class StepTime(NamedTuple):
@@ -38,3 +43,27 @@ def step_time(
     left_s -= communication_s
     straggler_wait_s = min(slowest_s - fmean(ready_s), left_s)
     return StepTime(input_s, left_s - straggler_wait_s, straggler_wait_s, communication_s, total_s)
+
+
+@final
+class Pauses:
+    """Notes in a thread how long this process was kept from running: a nap takes that much longer.
+
+    It was stopped, its container had used up its quota, or its processor ran another machine.
+    """
+
+    def __init__(self) -> None:
+        self._seconds, self._taken_s = 0.0, 0.0
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def taken_s(self) -> float:
+        """Seconds since the call before."""
+        before_s, self._taken_s = self._taken_s, self._seconds
+        return self._taken_s - before_s
+
+    def _watch(self) -> None:
+        while True:
+            began_s = time.perf_counter()
+            time.sleep(_NAP_S)
+            late_s = time.perf_counter() - began_s - _NAP_S
+            self._seconds += late_s if late_s > _LATE_S else 0.0

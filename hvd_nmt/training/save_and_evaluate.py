@@ -131,11 +131,15 @@ class SaveAndEvaluate(StepCallback):
         with horovod.heartbeat.section(heartbeat.CHECKPOINT), horovod.raise_on_all_ranks():
             if self._saver is not None:
                 self._saver.save(step)
-        wait_s = time.monotonic() - began_s
+            own_s = time.monotonic() - began_s
+        wait_s = max(horovod.gather(own_s))
+        others_s = max(0.0, time.monotonic() - began_s - wait_s)
         if self._is_first:
-            say(f"checkpoint  step {step:,}  saved in {duration(wait_s)}")
+            late = f", other ranks heard of it {duration(others_s)} later" * (others_s > 1 + wait_s)
+            say(f"checkpoint  step {step:,}  saved in {duration(wait_s)}{late}")
         if self._store is not None:
-            line = {"wait_s": wait_s, "copies": self._copies, "join_s": began_s - asked_s}
+            line = {"wait_s": wait_s, "copies": self._copies, "join_s": began_s - asked_s,
+                    "others_s": others_s}  # fmt: skip
             self._store.scalars(step, {}, kind="save", more=line)
 
     def _evaluate(self, step: int) -> tuple[bool, bool]:

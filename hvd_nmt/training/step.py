@@ -19,7 +19,7 @@ from hvd_nmt.config.schema import AUTO
 from hvd_nmt.model import dropout
 from hvd_nmt.model.loss import Loss, cross_entropy
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.telemetry.steps import step_time
+from hvd_nmt.telemetry.steps import Pauses, step_time
 from hvd_nmt.training import heartbeat, horovod, micro_batches, optimizer
 from hvd_nmt.training.gradient_sums import GradientSums
 from hvd_nmt.training.horovod import Rank
@@ -43,10 +43,11 @@ class TrainingModel(keras.Model):
     (above 0: the time is over), `sentences` and `by_corpus` (how many all ranks were fed),
     `loss_scale` of this step (0: none), `skipped_steps` of the run until now, `left_out` (NaN or
     Inf kept it from changing the weights, with islands those of a host); and one number for each
-    rank: `rank_not_finite` (1: its own loss was NaN or Inf) and, in seconds, `rank_ready_s` and
-    `rank_input_wait_s` (see `telemetry.steps`). Of this rank: `step_time` (a `StepTime`), of it
-    `step_s`, and `exchange_s`, which islands took for an exchange. Without clipping,
-    `gradient_norm` is this rank's, too: its last digits depend on the number of threads.
+    rank: `rank_not_finite` (1: its own loss was NaN or Inf) and, in seconds, `rank_ready_s`,
+    `rank_input_wait_s` (see `telemetry.steps`) and `rank_paused_s` of the step before. Of this
+    rank: `step_time` (a `StepTime`), of it `step_s`, and `exchange_s`, which islands took for an
+    exchange. Without clipping, `gradient_norm` is this rank's, too: its last digits depend on the
+    number of threads.
 
     Args:
         average: gets the moving average of the weights, with `config.ema_decay`; it has the same
@@ -55,8 +56,8 @@ class TrainingModel(keras.Model):
 
     _FIELDS = (
         "loss", "nll", "stop", "end", "sentences", "by_corpus", "rank_ready_s", "rank_input_wait_s",
-        "rank_not_finite", "host_tokens", "gradient_norm", "source_tokens", "target_tokens",
-        "waited_s", "loss_scale", "skipped_steps",
+        "rank_not_finite", "rank_paused_s", "host_tokens", "gradient_norm", "source_tokens",
+        "target_tokens", "waited_s", "loss_scale", "skipped_steps",
     )  # fmt: skip
     """of the vector that `train_step` returns; those up to `host_tokens` are summed"""
 
@@ -76,6 +77,7 @@ class TrainingModel(keras.Model):
         self.micro_batches = 1 if auto else int(config.micro_batches)
         with tf.device("CPU:0"):  # nothing that the host has to know is awaited from a GPU
             self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+            self.paused_s = tf.Variable(0.0, trainable=False, name="paused_s")
             self._reached = tf.Variable(0.0, trainable=False, name="reached")
         self.stop_requested = tf.Variable(0.0, trainable=False, name="stop_requested")
         self.end_requested = tf.Variable(0.0, trainable=False, name="end_requested")
@@ -131,12 +133,12 @@ class TrainingModel(keras.Model):
         if self.islands is not None:  # of other hosts; an overflow lowers the loss scale by itself
             not_finite = ~tf.math.is_finite(norm) & (scale <= LOWEST_LOSS_SCALE)
         summed = [per_token, loss.nll / target_tokens, self.stop_requested, self.end_requested]
-        own_3 = tf.stack([ready_s - began_2[0], began_2[1], tf.cast(not_finite, tf.float64)])
-        own_3 = tf.cast(own_3, tf.float32)
+        own_2 = tf.cast([ready_s - began_2[0], began_2[1]], tf.float32)
+        own_4 = tf.concat([own_2, [tf.cast(not_finite, tf.float32), self.paused_s]], 0)
         # Each rank fills its own place, so the sum holds the numbers of all. It is ready with the
         # last gradient and travels with it.
-        places_3R = tf.reshape(own_3[:, None] * tf.one_hot(self.rank.index, self.rank.size), [-1])
-        parts = [summed, batch["sentences"], places_3R, self._tokens_of_host(batch)]
+        places_4R = tf.reshape(own_4[:, None] * tf.one_hot(self.rank.index, self.rank.size), [-1])
+        parts = [summed, batch["sentences"], places_4R, self._tokens_of_host(batch)]
         sums = horovod.sum_over_ranks(tf.concat(parts, 0), name="step_sums")
         # The norm is read from all sums. An edge from what Horovod returns is not enough: with
         # gradients that travel in two parts, the second was now and then not waited for.
@@ -176,10 +178,11 @@ class TrainingModel(keras.Model):
         """What `fit` calls once a step: takes a batch, trains on it, and times both."""
         if self.train_function is not None and not force:
             return self.train_function
-        traced_step = self._traced_step()
+        traced_step, pauses = self._traced_step(), Pauses()
 
         def train_function(iterator: Any) -> dict[str, Any]:
             horovod.heartbeat.enter(heartbeat.INPUT)
+            pauses.taken_s()
             began_s, started_s = time.time(), time.perf_counter()
             batch = next(iterator)
             input_wait_s = time.perf_counter() - started_s
@@ -191,6 +194,7 @@ class TrainingModel(keras.Model):
             began_2 = tf.constant([began_s, input_wait_s], tf.float64)
             values = traced_step(batch, began_2)
             logs = self._logs(values.numpy().tolist(), started_s)
+            self.paused_s.assign(pauses.taken_s())
             horovod.heartbeat.enter(heartbeat.CALLBACKS)
             return logs
 
@@ -237,7 +241,7 @@ class TrainingModel(keras.Model):
         ranks = self.rank.size
         lengths = {
             "by_corpus": self.corpora, "rank_ready_s": ranks, "rank_input_wait_s": ranks,
-            "rank_not_finite": ranks, "host_tokens": hosts,
+            "rank_not_finite": ranks, "rank_paused_s": ranks, "host_tokens": hosts,
         }  # fmt: skip
         rest = iter(values)
         return {

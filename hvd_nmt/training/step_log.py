@@ -112,7 +112,7 @@ class StepLog(StepCallback):
         if self.model.islands is not None:
             values["step_time/exchange_s"] = self._sum("exchange_s") / steps
             state = f"sync every {plan.setup.exchange.sync_every}"
-        ranks = ("rank_ready_s", "rank_input_wait_s")
+        ranks = ("rank_ready_s", "rank_input_wait_s", "rank_paused_s")
         means = {name: [total / steps for total in self._sums(name)] for name in ranks}
         counts = {"steps": steps, "sentences": round(self._sum("sentences"))}
         store.scalars(step, values, more=means | counts)

@@ -183,4 +183,4 @@ def test_saves_that_took_longer_than_all_steps_come_first(two_host_run):
         for share in (0.5, 2)
     )
     assert slow.endswith(f", all steps {duration(steps_s)}. {usual}")
-    assert slow.startswith(f"Checkpoints took {duration(2 * steps_s)}")
+    assert slow.startswith(f"1 checkpoint took {duration(2 * steps_s)}")

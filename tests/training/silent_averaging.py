@@ -160,7 +160,7 @@ class LocalGradients(TrainingModel):
         pairs = [(g, w) for g, w in zip(gradients, weights, strict=True) if g is not None]
         self.optimizer.apply_gradients(pairs)
         self.step.assign_add(1)
-        return tf.zeros([len(self._FIELDS) + 3 * self.rank.size])
+        return tf.zeros([len(self._FIELDS) + 4 * self.rank.size])
 
 
 @check
