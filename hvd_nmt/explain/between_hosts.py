@@ -9,13 +9,8 @@ from statistics import fmean, median
 import numpy as np
 
 from hvd_nmt.config.exchange import PLAIN
-from hvd_nmt.explain.exchange_cost import (
-    Step,
-    latency_s,
-    pace,
-    ring_bytes,
-    sent_bytes_per_step,
-)
+from hvd_nmt.explain import exchange_cost
+from hvd_nmt.explain.exchange_cost import Step, pace, ring_bytes, sent_bytes_per_step
 from hvd_nmt.explain.intervals import last_settings, mean, settled
 from hvd_nmt.records.record import HostSamples, Interval, Run, Sample
 
@@ -55,24 +50,20 @@ def limiting_round_trip_s(run: Run, step: Interval, intervals: Sequence[Interval
         known = [ms for sample in samples if (ms := sample.get("round_trip_ms")) is not None]
         found += [median(known) / 1000] if known else []
     trip_s, bytes_per_step = max(found, default=0.0), predicted_bytes(run, intervals) or 0.0
-    sync_every = run.start_of(step).exchange.sync_every
-    trips_s = latency_s(trip_s, bytes_per_step * sync_every) / sync_every
+    exchange, ranks = run.start_of(step).exchange, run.hosts_of(step)
+    members = len(ranks if exchange == PLAIN else set(ranks))
+    n_bytes = bytes_per_step * exchange.sync_every
+    trips_s = exchange_cost.latency_s(trip_s, n_bytes, members) / exchange.sync_every
     return trip_s if trip_s and trips_s >= waited_s(run, step) / 2 else None
 
 
-def step_of(
-    run: Run, interval: Interval, exposed_s: float | None = None, *, of_latency: bool = False
-) -> Step:
-    """The model of a mean step; `exposed_s`: what other bytes would change, all that it waited.
-
-    `of_latency`: it does not depend on the bytes.
-    """
+def step_of(run: Run, interval: Interval, exposed_s: float | None = None) -> Step:
+    """The model of a mean step; `exposed_s`: what other bytes would change, all that it waited."""
     exchange = run.start_of(interval).exchange
     exposed_s = waited_s(run, interval) if exposed_s is None else exposed_s
-    transfer_s = exposed_s * exchange.sync_every
     return Step(
-        (interval.step_s or 0.0) - exposed_s, interval.compute_s or 0.0, transfer_s,
-        latency_s=transfer_s if of_latency else 0.0,
+        (interval.step_s or 0.0) - exposed_s, interval.compute_s or 0.0,
+        exposed_s * exchange.sync_every,
         ranks_by_host=_ranks_by_host(run, interval), exchange=exchange,
     )  # fmt: skip
 

@@ -133,7 +133,8 @@ def verdict(run: Run) -> Verdict:
     found: list[Phase] = []
     for part in phases(even):
         phase = _phase(part, run)
-        if found and found[-1].kind == phase.kind == COMPUTE:  # longer or shorter, and no wait
+        # Longer or shorter, and no wait; or paused in other parts of a step.
+        if found and found[-1].kind == phase.kind and phase.kind in (COMPUTE, PAUSED):
             first = found.pop().first_step
             phase = _phase([i for i in even if first <= i.step <= phase.last_step], run)
         found.append(phase)
@@ -200,7 +201,7 @@ def _phase(part: Sequence[Interval], run: Run) -> Phase:
         kind = MIXED
     elif share < BINDING_SHARE:
         kind = COMPUTE
-    elif sent and sent.link_MB_per_s and is_full:
+    elif sent and sent.link_MB_per_s and is_full and trip_s is None:
         is_open = sent.bytes_per_step / step_s * _OPEN_LINK < sent.link_MB_per_s * 1e6
         is_slow = link is not None and link * _STARVED < sent.link_MB_per_s
         kind = PROCESSORS if is_open and not is_slow else NETWORK
@@ -293,6 +294,8 @@ def _advice(phase: Phase, counted: Sequence[Interval], run: Run) -> list[Advice]
     if run.ranks > 1:
         waited_s = [between_hosts.waited_s(run, i) for i in part]
         steady_s = min(float(np.quantile(waited_s, _QUICKEST)), between_hosts.waited_s(run, step))
-        of_latency = phase.round_trip_s is not None
-        found += between_hosts.step_of(run, step, steady_s, of_latency=of_latency).advice()
+        model = between_hosts.step_of(run, step, steady_s)
+        if phase.round_trip_s is not None:  # no faster with fewer bytes
+            model = replace(model, latency_s=model.transfer_s)
+        found += model.advice()
     return sorted(found, key=lambda one: one.predicted_step_s)

@@ -45,13 +45,13 @@ def sent_bytes_per_step(
     return ring_bytes(gradient_bytes / 2, hosts) / exchange.sync_every
 
 
-def latency_s(round_trip_s: float, n_bytes: float) -> float:
+def latency_s(round_trip_s: float, n_bytes: float, members: int = 2) -> float:
     """Seconds that an exchange of so many bytes waits for round trips, however fast the link is.
 
-    One to agree on it, one for the ring; and TCP, which begins slowly after a pause, sends twice as
-    much with each: RFC 6928 and 5681.
+    One to agree on it, the rest of as many as a ring has members to go twice around; and TCP, which
+    begins slowly after a pause, sends twice as much with each: RFC 6928 and 5681.
     """
-    return round_trip_s * (2 + math.log2(1 + n_bytes / _FIRST_WINDOW_BYTES))
+    return round_trip_s * (members + math.log2(1 + n_bytes / _FIRST_WINDOW_BYTES))
 
 
 def pace(exchange: Exchange) -> float:

@@ -70,8 +70,9 @@ def sentence(verdict: Verdict, run: Run) -> str:
 def _settings(part: Run) -> tuple[str, str]:
     """Of steps with equal settings: which they are, and how they were done."""
     first, last = part.intervals[0], part.intervals[-1]
-    name, ranks = name_of(part.start_of(last).exchange), count(part.ranks, "rank")
-    return f"steps {first.step - first.steps + 1:,} to {last.step:,}", f"{name} on {ranks}"
+    where = f"{count(part.ranks, 'rank')} on {count(len(set(part.hosts)), 'host')}"
+    name = name_of(part.start_of(last).exchange)
+    return f"steps {first.step - first.steps + 1:,} to {last.step:,}", f"{name}, {where}"
 
 
 def each_setting(run: Run) -> tuple[Table, ...]:
@@ -100,13 +101,12 @@ def _what_took(phase: Phase) -> tuple[str, str]:
 
 
 def _wait(phase: Phase) -> str:
-    others = {
-        bottleneck.STRAGGLER: f"waiting for {phase.lag.who}",
-        bottleneck.PAUSED: f"pauses of {phase.paused.who}",
-    }
     if phase.round_trip_s is not None:
-        return "waiting for round trips between the hosts"
-    return (_WAITS | others)[phase.wait]
+        return "round trips between the hosts"
+    if phase.wait == bottleneck.PAUSED:
+        return f"pauses of {phase.paused.who}"
+    late = f"waiting for {phase.lag.who}"
+    return late if phase.wait == bottleneck.STRAGGLER else _WAITS[phase.wait]
 
 
 def _in_steps(phase: Phase) -> str:

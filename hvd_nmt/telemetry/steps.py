@@ -1,13 +1,14 @@
 """Where a training step's time goes: input, computing, the slowest rank, the network."""
 
+import functools
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
-from typing import NamedTuple, final
+from typing import NamedTuple
 
 _NAP_S, _LATE_S = 0.02, 0.02
-"""how long the thread of `Pauses` sleeps, and by how much a busy host may wake it too late"""
+"""of the thread of `pause_clock`, and by how much a busy host may wake it too late"""
 
 
 class StepTime(NamedTuple):
@@ -45,25 +46,22 @@ def step_time(
     return StepTime(input_s, left_s - straggler_wait_s, straggler_wait_s, communication_s, total_s)
 
 
-@final
-class Pauses:
-    """Notes in a thread how long this process was kept from running: a nap takes that much longer.
+@functools.cache
+def pause_clock() -> Callable[[], float]:
+    """Gives the seconds that this process was kept from running since the first call.
 
-    It was stopped, its container had used up its quota, or its processor ran another machine.
+    It was stopped, its container had used up its quota, or its processor ran another machine: a nap
+    of a thread takes that much longer, and no other thread computes meanwhile.
     """
+    seconds = 0.0
 
-    def __init__(self) -> None:
-        self._seconds, self._taken_s = 0.0, 0.0
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def taken_s(self) -> float:
-        """Seconds since the call before."""
-        before_s, self._taken_s = self._taken_s, self._seconds
-        return self._taken_s - before_s
-
-    def _watch(self) -> None:
+    def watch() -> None:
+        nonlocal seconds
         while True:
-            began_s = time.perf_counter()
+            began_s = time.perf_counter() - time.process_time()
             time.sleep(_NAP_S)
-            late_s = time.perf_counter() - began_s - _NAP_S
-            self._seconds += late_s if late_s > _LATE_S else 0.0
+            late_s = time.perf_counter() - time.process_time() - began_s - _NAP_S
+            seconds += late_s if late_s > _LATE_S else 0.0
+
+    threading.Thread(target=watch, daemon=True).start()
+    return lambda: seconds

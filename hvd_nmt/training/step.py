@@ -19,7 +19,7 @@ from hvd_nmt.config.schema import AUTO
 from hvd_nmt.model import dropout
 from hvd_nmt.model.loss import Loss, cross_entropy
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.telemetry.steps import Pauses, step_time
+from hvd_nmt.telemetry.steps import pause_clock, step_time
 from hvd_nmt.training import heartbeat, horovod, micro_batches, optimizer
 from hvd_nmt.training.gradient_sums import GradientSums
 from hvd_nmt.training.horovod import Rank
@@ -178,11 +178,11 @@ class TrainingModel(keras.Model):
         """What `fit` calls once a step: takes a batch, trains on it, and times both."""
         if self.train_function is not None and not force:
             return self.train_function
-        traced_step, pauses = self._traced_step(), Pauses()
+        traced_step, clock = self._traced_step(), pause_clock()
 
         def train_function(iterator: Any) -> dict[str, Any]:
             horovod.heartbeat.enter(heartbeat.INPUT)
-            pauses.taken_s()
+            paused_s = clock()
             began_s, started_s = time.time(), time.perf_counter()
             batch = next(iterator)
             input_wait_s = time.perf_counter() - started_s
@@ -194,7 +194,7 @@ class TrainingModel(keras.Model):
             began_2 = tf.constant([began_s, input_wait_s], tf.float64)
             values = traced_step(batch, began_2)
             logs = self._logs(values.numpy().tolist(), started_s)
-            self.paused_s.assign(pauses.taken_s())
+            self.paused_s.assign(clock() - paused_s)
             horovod.heartbeat.enter(heartbeat.CALLBACKS)
             return logs
 

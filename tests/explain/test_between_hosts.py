@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hvd_nmt.config.exchange import Exchange
-from hvd_nmt.explain import between_hosts, bottleneck
+from hvd_nmt.explain import between_hosts, bottleneck, machines
 from hvd_nmt.explain.between_hosts import middle, traffic
 from hvd_nmt.records.record import HostSamples, Interval, Run, Start
 
@@ -54,6 +54,20 @@ def test_sums_within_a_host_are_no_network():
     assert bottleneck.verdict(run(ISLANDS, intervals(6, 0.4, 0.1))).kind == bottleneck.NETWORK
 
 
+@pytest.mark.parametrize(("round_trip_ms", "is_latency"), [(50.0, True), (5.0, False)])
+def test_a_link_that_is_limited_by_round_trips_is_not_to_be_faster(round_trip_ms, is_latency):
+    """Two for each exchange, and 14 until TCP sends 182 MB with one."""
+    samples = [
+        {"time_s": 1000.0 + n, "nics": {}, "round_trip_ms": round_trip_ms} for n in range(90)
+    ]
+    made = run(Exchange("float16"), intervals(6, exchange_s=0.75))
+    made = dataclasses.replace(made, telemetry=(HostSamples("a", {}, samples),))
+    found = bottleneck.verdict(made)
+    assert found.kind == bottleneck.NETWORK
+    assert (found.slow_phase.round_trip_s is not None) == is_latency
+    assert any("10 times as fast" in one.what for one in found.advice) != is_latency
+
+
 def test_bytes_are_those_of_the_exchange_of_a_start_weighted_by_steps():
     plain, cured = intervals(2), intervals(4, exchange_s=0.0, first=3)
     cured = tuple(dataclasses.replace(row, start=1) for row in cured)
@@ -61,6 +75,8 @@ def test_bytes_are_those_of_the_exchange_of_a_start_weighted_by_steps():
     of = dataclasses.replace(both, starts=(Start(both.hosts), *both.starts))
     wanted = (1.5 * G + 4 * G / 16) / 5
     assert between_hosts.predicted_bytes(of, of.intervals[1:]) == pytest.approx(wanted)
+    assert bottleneck.verdict(of).predicted_bytes == pytest.approx(G / 16)  # never of several
+    assert machines.step_times(of).mean_s == pytest.approx(COMPUTE_S)
     of = run(Exchange("float16"), plain)
     assert between_hosts.predicted_bytes(of, plain) == pytest.approx(G / 2)
 

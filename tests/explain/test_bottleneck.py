@@ -60,6 +60,10 @@ def uneven(*stretches):
         # It is late because its input is late.
         ({"input_s": 0.25, "straggler_s": 0.75, "rank_ready_s": (0.4, 0.4, 0.4, 1.5),
           "rank_input_wait_s": (0.0, 0.0, 0.0, 1.0)}, bottleneck.INPUT),
+        # A pause shows as another wait, and is its cause where it is half of it.
+        ({"communication_s": 0.4, "rank_paused_s": (0.0, 0.0, 0.0, 0.3)}, bottleneck.PAUSED),
+        ({"communication_s": 1.2, "rank_paused_s": (0.0, 0.0, 0.0, 0.3)}, bottleneck.NETWORK),
+        ({"compute_s": 1.0, "rank_paused_s": (0.5, 0.5, 0.0, 0.0)}, bottleneck.PAUSED),
         # The larger of two that bind.
         ({"communication_s": 0.4, "input_s": 0.39}, bottleneck.NETWORK),
         ({"communication_s": 0.39, "input_s": 0.4}, bottleneck.INPUT),
@@ -130,6 +134,14 @@ def test_a_noisy_run_near_the_threshold_has_no_phases():
     assert len(bottleneck.verdict(uneven(*noisy)).phases) == 1
     slowly = [(1, {"communication_s": 1.2 * n / 600}) for n in range(600)]
     assert len(bottleneck.verdict(uneven(*slowly)).phases) <= 5
+
+
+def test_a_stall_in_which_ranks_were_paused_names_them():
+    """A pause is counted one step later."""
+    row = {"rank_paused_s": (0.0, 0.0, 4.0, 4.0)}
+    made = uneven((9, {}), (1, {"communication_s": 4.0}), (1, row), (9, {}))
+    (stall,) = bottleneck.verdict(made).stalls
+    assert stall.part == "pauses of ranks 2, 3 on b"
 
 
 SLOW_HOST = {"hosts": ("a", "b", "b"), "rank_ready_s": (0.4, 0.68, 0.66), "straggler_s": 0.1}

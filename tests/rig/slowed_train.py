@@ -4,6 +4,7 @@ The file holds the word input or rank, and for how many seconds of each step. Sl
 what a slow disk or a busy GPU does: the batch, or the gradients of rank 1, come late, for real.
 """
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -55,5 +56,6 @@ def slow_model():
 
 
 if __name__ == "__main__":
+    Path(f"rank{os.environ['HOROVOD_RANK']}").write_text(str(os.getpid()))
     slow_model()
     sys.exit(train.main())
