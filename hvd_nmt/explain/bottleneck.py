@@ -1,5 +1,6 @@
 """What bound the steps of a run, by where their time went, and what would make them shorter."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -59,8 +60,7 @@ class Phase:
     last_step: int
     step: Interval
     lag: Lag
-    paused: Lag
-    """the ranks that were kept from running most, and for how long in a step"""
+    """of one that computes; where pauses are the wait, the ranks that had most"""
     input_s: float
     """seconds of a step that the input costs: the mean wait, or that of the rank that is last"""
     wait: str
@@ -127,7 +127,9 @@ def verdict(run: Run) -> Verdict:
         return Verdict(UNKNOWN, median(times) if times else None)
     whole = mean(counted)
     stalled = [_with_culprit(stall, run) for stall in intervals.stalls(counted, run.ranks)]
-    even = [each for each in counted if each not in [stall.interval for stall in stalled]]
+    long = [stall.interval for stall in stalled]
+    pairs = itertools.pairwise([counted[0], *counted])  # the pauses of a stall count one step later
+    even = [replace(b, rank_paused_s=()) if a in long else b for a, b in pairs if b not in long]
     crossing = [i for i in counted if len(set(run.hosts_of(i))) > 1]
     sent = between_hosts.middle(between_hosts.traffic(run, crossing))
     found: list[Phase] = []
@@ -212,7 +214,7 @@ def _phase(part: Sequence[Interval], run: Run) -> Phase:
     differ = ends[0][1] - ends[1][1] > BINDING_SHARE * step_s
     return Phase(
         kind, first.step - first.steps + 1, part[-1].step, step,
-        _lag(step, hosts), _paused(step, hosts), _input_s(step), wait, share,
+        _paused(step, hosts) if wait == PAUSED else _lag(step, hosts), _input_s(step), wait, share,
         ends if differ else (), busy, others, link,
         by_host[-1].bytes_per_step if by_host else None, trip_s,
     )  # fmt: skip
@@ -275,8 +277,9 @@ def _advice(phase: Phase, counted: Sequence[Interval], run: Run) -> list[Advice]
         Advice("input that is ready in time", step_s - phase.input_s,
                "data on a local disk, more cores for reading"),
         Advice(f"all ranks as fast as {lag.others}", step_s - lag.seconds,
-               "look for another process, a hot or power-limited GPU, a slower host"),
-        Advice(f"no pauses of {phase.paused.who}", step_s - phase.paused.seconds,
+               "look for another process, a hot or power-limited GPU, a slower host")
+        if lag.others else
+        Advice(f"no pauses of {lag.who}", step_s - lag.seconds,
                "see what stops it: a signal, the CPU quota of a container, a virtual machine"),
     ]  # fmt: skip
     if phase.kind == SHARED and phase.others_percent and phase.busy_percent:

@@ -104,7 +104,7 @@ def _wait(phase: Phase) -> str:
     if phase.round_trip_s is not None:
         return "round trips between the hosts"
     if phase.wait == bottleneck.PAUSED:
-        return f"pauses of {phase.paused.who}"
+        return f"pauses of {phase.lag.who}"
     late = f"waiting for {phase.lag.who}"
     return late if phase.wait == bottleneck.STRAGGLER else _WAITS[phase.wait]
 
@@ -131,11 +131,6 @@ def _details(phase: Phase, verdict: Verdict) -> Iterable[str]:
         yield (
             f"In {steps} {lag.who} computes {step_duration(lag.compute_s)} in each step. "
             f"{lag.others.capitalize()} take {step_duration(lag.others_compute_s)}, and wait."
-        )
-    if phase.kind == bottleneck.PAUSED:
-        yield (
-            f"In {steps} {phase.paused.who} did not run for {step_duration(phase.paused.seconds)} "
-            "of each step. It was stopped, or its processors were taken away."
         )
     if phase.kind == NETWORK and phase.round_trip_s is not None:
         yield (

@@ -17,7 +17,7 @@ from typing import Any, final
 
 import psutil
 
-_MIN_RTT = slice(148, 152)
+_MIN_RTT, _NOT_KNOWN = slice(148, 152), 2**32 - 1
 """of the kernel's struct tcp_info: the field tcpi_min_rtt, microseconds"""
 _BYTES_PER_MB = 1e6  # network cards are sold, and `iftop` reports, in powers of ten
 
@@ -47,12 +47,12 @@ def round_trip_ms() -> float | None:
     found = []
     for connection in psutil.Process().net_connections("tcp"):
         if connection.raddr and connection.raddr.ip != connection.laddr.ip:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
                 own = socket.socket(fileno=connection.fd)
+                stack.callback(own.detach)  # it stays open
                 info = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MIN_RTT.stop)
-                own.detach()  # it stays open
-                found.append(int.from_bytes(info[_MIN_RTT], sys.byteorder) / 1000)
-    return max(found, default=None)
+                found.append(int.from_bytes(info[_MIN_RTT], sys.byteorder))
+    return max((trip_us / 1000 for trip_us in found if trip_us < _NOT_KNOWN), default=None)
 
 
 @final

@@ -140,8 +140,9 @@ def test_a_stall_in_which_ranks_were_paused_names_them():
     """A pause is counted one step later."""
     row = {"rank_paused_s": (0.0, 0.0, 4.0, 4.0)}
     made = uneven((9, {}), (1, {"communication_s": 4.0}), (1, row), (9, {}))
-    (stall,) = bottleneck.verdict(made).stalls
-    assert stall.part == "pauses of ranks 2, 3 on b"
+    found = bottleneck.verdict(made)
+    assert [stall.part for stall in found.stalls] == ["pauses of ranks 2, 3 on b"]
+    assert found.kind == bottleneck.COMPUTE
 
 
 SLOW_HOST = {"hosts": ("a", "b", "b"), "rank_ready_s": (0.4, 0.68, 0.66), "straggler_s": 0.1}

@@ -169,7 +169,7 @@ def test_the_advice_for_a_slow_link_is_about_the_network(cases):
 
 def test_the_rank_that_was_kept_from_running_is_named(cases):
     for name in ("frozen rank", "quota"):
-        assert bottleneck.verdict(cases[name]).slow_phase.paused.who == "rank 1 on v100b"
+        assert bottleneck.verdict(cases[name]).slow_phase.lag.who == "rank 1 on v100b"
 
 
 def test_latency_is_told_from_bandwidth(cases):

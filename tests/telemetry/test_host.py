@@ -1,6 +1,7 @@
 """CPU, memory and network of this host: real work, made-up traffic and resets."""
 
 import itertools
+import socket
 import time
 from types import SimpleNamespace
 
@@ -59,3 +60,17 @@ def test_interfaces_have_rates_and_totals_come_and_go_and_are_reset(monkeypatch)
     }  # fmt: skip
     assert seen(ib0=(900, 700)) == {"ib0": (200, 0, 0.0004)}
     assert seen(ib0=(100, 800)) == {"ib0": (-600, 100, None)}
+
+
+def test_the_round_trip_to_another_host_is_that_of_an_open_connection():
+    with (
+        socket.create_server(("127.0.0.2", 0)) as server,
+        socket.create_connection(server.getsockname(), source_address=("127.0.0.1", 0)) as one,
+        server.accept()[0] as other,
+    ):
+        one.send(b"x")
+        assert other.recv(1) == b"x"
+        assert 0 < host.round_trip_ms() < 60_000
+        other.send(b"y")  # both are still open
+        assert one.recv(1) == b"y"
+    assert host.round_trip_ms() is None
