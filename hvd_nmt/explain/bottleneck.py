@@ -207,7 +207,8 @@ def _phase(part: Sequence[Interval], run: Run) -> Phase:
         is_open = sent.bytes_per_step / step_s * _OPEN_LINK < sent.link_MB_per_s * 1e6
         is_slow = link is not None and link * _STARVED < sent.link_MB_per_s
         kind = PROCESSORS if is_open and not is_slow else NETWORK
-    if is_full and (others or 0.0) >= 100 * BINDING_SHARE and kind in (COMPUTE, MIXED, STRAGGLER):
+    computes = kind in (COMPUTE, MIXED, STRAGGLER) and waits[wait] < (step.compute_s or 0.0)
+    if is_full and (others or 0.0) >= 100 * BINDING_SHARE and computes:
         kind = SHARED  # which also makes one rank or the other late
     hosts, first = run.hosts_of(step), part[0]
     ends = _slowest_and_fastest(step.rank_input_wait_s, hosts)

@@ -228,3 +228,6 @@ def test_other_programs_on_full_processors_are_named(own_percent, kind):
     assert ("no other program on the processors" in whats) is (kind == "SHARED")
     said = sentence(found, made)
     assert ("77 % of the processors for other programs" in said) is (kind == "SHARED")
+    restless = uneven(*[(1, {"communication_s": 2.0 * (n % 2)}) for n in range(5)])
+    restless = dataclasses.replace(restless, telemetry=busy)  # waits more than it computes
+    assert bottleneck.verdict(restless).kind == bottleneck.MIXED
