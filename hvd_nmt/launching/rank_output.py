@@ -23,7 +23,7 @@ _LONGEST_LINE = 1 << 16
 _MOST_UNREAD, _STANDS_STILL_S = 1000, 10.0
 """pieces of output that wait for a reader, and for how long he may stand still; then the oldest
 are dropped, so that ranks continue"""
-_OF_MEMORY = re.compile("bad_alloc|Cannot allocate memory|out of memory", re.IGNORECASE)
+_OF_MEMORY = re.compile("bad_alloc|annot allocate memory|ut of memory|via pthread_create.. failed")
 _SENTENCE = re.compile(r"hvd_nmt[\w.]*: .+")
 
 
