@@ -48,10 +48,11 @@ def sent_bytes_per_step(
 def latency_s(round_trip_s: float, n_bytes: float, members: int = 2) -> float:
     """Seconds that an exchange of so many bytes waits for round trips, however fast the link is.
 
-    One to agree on it, the rest of as many as a ring has members to go twice around; and TCP, which
-    begins slowly after a pause, sends twice as much with each: RFC 6928 and 5681.
+    One to agree on it, the rest of as many as a ring has members to go twice around; the same for
+    the numbers that follow; and TCP, which begins slowly after a pause, sends twice as much with
+    each: RFC 6928 and 5681. Of 44 ms each with two members, 7.5 MB took 0.63 s, calculated 0.58.
     """
-    return round_trip_s * (members + math.log2(1 + n_bytes / _FIRST_WINDOW_BYTES))
+    return round_trip_s * (2 * members + math.log2(1 + n_bytes / _FIRST_WINDOW_BYTES))
 
 
 def pace(exchange: Exchange) -> float:
