@@ -1,8 +1,10 @@
 """Stop, save, evaluate: which of them a step ends with, in which order."""
 
+import contextlib
 import dataclasses
 import os
 import signal
+import time
 import types
 
 import pytest
@@ -76,6 +78,24 @@ class Ending:
 
 def ask(number=signal.SIGTERM):
     os.kill(os.getpid(), number)
+
+
+def test_the_wait_for_other_ranks_is_no_part_of_a_save(base, tmp_path, monkeypatch, capfd):
+    now_s = 0.0
+
+    @contextlib.contextmanager
+    def cut_link():
+        nonlocal now_s
+        yield
+        now_s = 20.0
+
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(horovod, "raise_on_all_ranks", cut_link)
+    with Ending(base, tmp_path, save_every=1) as ending:
+        ending.step(1)
+    (save,) = (line for line in read_metrics(tmp_path) if line["kind"] == "save")
+    assert (save["wait_s"], save["others_s"]) == (0.0, 20.0)
+    assert "saved in 0.0 s, other ranks heard of it 20.0 s later" in capfd.readouterr().out
 
 
 def test_a_signal_is_answered_at_once_and_only_once(base, tmp_path, capfd):
