@@ -56,7 +56,7 @@ class TrainingModel(keras.Model):
 
     _FIELDS = (
         "loss", "nll", "stop", "end", "sentences", "by_corpus", "rank_ready_s", "rank_input_wait_s",
-        "rank_not_finite", "rank_paused_s", "host_tokens", "gradient_norm", "source_tokens",
+        "rank_paused_s", "rank_not_finite", "host_tokens", "gradient_norm", "source_tokens",
         "target_tokens", "waited_s", "loss_scale", "skipped_steps",
     )  # fmt: skip
     """of the vector that `train_step` returns; those up to `host_tokens` are summed"""
@@ -77,7 +77,7 @@ class TrainingModel(keras.Model):
         self.micro_batches = 1 if auto else int(config.micro_batches)
         with tf.device("CPU:0"):  # nothing that the host has to know is awaited from a GPU
             self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
-            self.paused_s = tf.Variable(0.0, trainable=False, name="paused_s")
+            self.paused_s = tf.Variable(0.0, trainable=False, name="paused_s", dtype=tf.float64)
             self._reached = tf.Variable(0.0, trainable=False, name="reached")
         self.stop_requested = tf.Variable(0.0, trainable=False, name="stop_requested")
         self.end_requested = tf.Variable(0.0, trainable=False, name="end_requested")
@@ -133,8 +133,8 @@ class TrainingModel(keras.Model):
         if self.islands is not None:  # of other hosts; an overflow lowers the loss scale by itself
             not_finite = ~tf.math.is_finite(norm) & (scale <= LOWEST_LOSS_SCALE)
         summed = [per_token, loss.nll / target_tokens, self.stop_requested, self.end_requested]
-        own_2 = tf.cast([ready_s - began_2[0], began_2[1]], tf.float32)
-        own_4 = tf.concat([own_2, [tf.cast(not_finite, tf.float32), self.paused_s]], 0)
+        times_3 = [ready_s - began_2[0], began_2[1], self.paused_s]
+        own_4 = tf.cast(tf.stack([*times_3, tf.cast(not_finite, tf.float64)]), tf.float32)
         # Each rank fills its own place, so the sum holds the numbers of all. It is ready with the
         # last gradient and travels with it.
         places_4R = tf.reshape(own_4[:, None] * tf.one_hot(self.rank.index, self.rank.size), [-1])
@@ -241,7 +241,7 @@ class TrainingModel(keras.Model):
         ranks = self.rank.size
         lengths = {
             "by_corpus": self.corpora, "rank_ready_s": ranks, "rank_input_wait_s": ranks,
-            "rank_not_finite": ranks, "rank_paused_s": ranks, "host_tokens": hosts,
+            "rank_paused_s": ranks, "rank_not_finite": ranks, "host_tokens": hosts,
         }  # fmt: skip
         rest = iter(values)
         return {
