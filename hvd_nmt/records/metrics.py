@@ -102,8 +102,7 @@ def _after(prefix: str, line: Line) -> Line:
 
 def times_s(lines: Iterable[Line]) -> tuple[float | None, float | None]:
     """Unix times of the first record and, as if no clock had been set back, of the last."""
-    names = ("process_started_s", "time_s")
-    times = [line[name] for line in lines for name in names if name in line]
+    times = [line[key] for line in lines for key in ("process_started_s", "time_s") if key in line]
     grown = (max(0.0, after - before) for before, after in itertools.pairwise(times))
     return (times[0], times[0] + sum(grown)) if times else (None, None)
 

@@ -64,10 +64,8 @@ def read_run(run_dir: Path) -> Run:
     known = lines or [sample for host in telemetry[:1] for sample in host.samples]
     started_s, ended_s = metrics.times_s(known)
     if ahead_s := max((line.get("clock_ahead_s", 0.0) for line in lines), default=0.0):
-        problems.append(
-            f"The clock was set back before a start: its times here are {duration(ahead_s)} later, "
-            "and its pause is unknown."
-        )
+        said = f"its times here are {duration(ahead_s)} later, and its pause is unknown"
+        problems.append(f"The clock was set back before a start: {said}.")
     not_finite = {line["step"] for line in _lines(run_dir / run_files.NOT_FINITE, problems)}
     return Run(
         name=run_dir.resolve().name, path=run_dir, source="hvd_nmt", hosts=hosts,

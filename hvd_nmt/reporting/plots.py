@@ -129,11 +129,10 @@ def step_time(summary: RunSummary) -> str:
     """Wall time of a step over steps, its parts stacked where steps were taken apart."""
     timed = settled([i for i in summary.intervals if i.step_s is not None])
     split = [i for i in timed if None not in (i.compute_s, i.communication_s)]
+    parts = named_parts(summary.record.ranks).items()
     curves = [
         Curve([(i.step, getattr(i, name)) for i in split], part, style)
-        for (name, part), style in zip(
-            named_parts(summary.record.ranks).items(), _PART_STYLES, strict=True
-        )
+        for (name, part), style in zip(parts, _PART_STYLES, strict=True)
     ]
     if len(split) < 2:
         curves = [Curve(learning.series(timed, "step_s"))]

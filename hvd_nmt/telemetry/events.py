@@ -151,13 +151,9 @@ class EventWriter:
     """One TensorBoard event file. Every method raises an OSError when the disk is full, etc."""
 
     def __init__(self, logdir: Path, begun_s: float) -> None:
-        """Begins a file of a folder, one "run" in TensorBoard, at a unix time of that run.
-
-        TensorBoard reads files in the order of their names, so that this must be the latest.
-        """
+        """Begins a file of a folder, one "run" in TensorBoard, which reads them by their names."""
         logdir.mkdir(parents=True, exist_ok=True)
-        number = f"{int(1e9 * begun_s):019}"
-        name = f"events.out.tfevents.{number}.{socket.gethostname()}.{os.getpid()}"
+        name = f"events.out.tfevents.{int(1e9 * begun_s):019}.{socket.gethostname()}.{os.getpid()}"
         self._file = (logdir / name).open("xb")
         self._records = RecordWriter(self._file)
         self.add(file_version="brain.Event:2")

@@ -149,21 +149,19 @@ class NotFiniteGuard(StepCallback):
         )
 
 
-def telemetry(
-    run_dir: Path, interval_s: float, rank: Rank, now_s: float
-) -> keras.callbacks.Callback:
-    """Samples each host's GPUs, network and load every `interval_s` (0: never) while `fit` runs.
+def telemetry(run_dir: Path, every_s: float, rank: Rank, now_s: float) -> keras.callbacks.Callback:
+    """Samples each host's GPUs, network and load every `every_s` (0: never) while `fit` runs.
 
     A collective: ranks tell who they are, and the first the unix time of all, `now_s`.
     """
     space, here_s = host.process_space(), time.monotonic()
     told = horovod.gather((space, os.getpid(), now_s))
     pids = [pid for where, pid, _ in told if where == space]
-    if not rank.is_first_on_host or interval_s == 0:
+    if not rank.is_first_on_host or every_s == 0:
         return keras.callbacks.Callback()
     samples, charts = run_dir / TELEMETRY_DIR, run_dir / TENSORBOARD_DIR
     path, zero_s = samples / f"{rank.host}.jsonl", told[0][2] - here_s
-    sampler = Sampler(path, charts / rank.host, interval_s, pids, zero_s)
+    sampler = Sampler(path, charts / rank.host, every_s, pids, zero_s)
     return keras.callbacks.LambdaCallback(
         on_train_begin=lambda logs: sampler.start(), on_train_end=lambda logs: sampler.stop()
     )
