@@ -46,7 +46,6 @@ def test_an_hour_by_which_a_clock_was_set_back_takes_no_time():
     again = START | {"time_s": 1_010.0 - 3600, "process_started_s": 1_000.0 - 3600}
     lines = [START, TRAIN, again, TRAIN | {"time_s": 1_030.0 - 3600}]
     assert metrics.times_s(lines) == (987.5, 987.5 + 22.5 + 30)
-    assert metrics.times_s([]) == (None, None)
 
 
 def test_an_exchange_is_that_of_its_start(tmp_path):

@@ -84,8 +84,7 @@ def test_a_resumed_run_forgets_the_steps_beyond_its_checkpoint(tmp_path, monkeyp
     assert newer.name > older.name
     found = [event for event in LegacyEventFileLoader(str(newer)).Load() if event.summary.value]
     assert [event.summary.value[0].tag for event in found] == ["train/loss"] * 3
-    times_s = [event.wall_time for event in found]
-    assert times_s == sorted(times_s)
+    assert found == sorted(found, key=lambda event: event.wall_time)
     follower.Reload()  # of a TensorBoard that shows the run meanwhile
     assert [len(follower.Tensors(tag)) for tag in ("train/loss", "dev/loss")] == [3, 0]
 
