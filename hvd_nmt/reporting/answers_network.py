@@ -203,10 +203,10 @@ def network_bound(summary: RunSummary) -> Answer:
         f"What would make a step of {step_duration(step_s)}{where} shorter, predicted for equal "
         "work"
     )
-    advice = (Table(title, ("change", "step", "speed", "why"), rows),) if rows else ()
-    advice += each_setting(summary.record)
+    advice = [Table(title, ("change", "step", "speed", "why"), rows)] if rows else []
+    tables = (*advice, *each_setting(summary.record))
     also = " Probably another program sends, too." if other else ""
-    return Answer(f"{short} {summary.sentence}{also}", tuple(evidence), advice)
+    return Answer(f"{short} {summary.sentence}{also}", tuple(evidence), tables)
 
 
 def _stalls(verdict: Verdict) -> Iterable[str]:
