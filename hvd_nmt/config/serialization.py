@@ -21,27 +21,12 @@ _FORMER = frozenset({
     "checkpoints.copies",
     "evaluation.samples",
     "evaluation.tokens_per_batch",
-    "training.fixed_groups",
-    "training.wire",
-    "training.hierarchical",
-    "training.islands",
-    "training.streaming",
-    "training.outer_rate",
-    "training.outer_momentum",
     "telemetry.timeline_steps",
     "data.seed",
     "training.check_replicas_every",
 })  # fmt: skip
 """dotted names of options and sections that are gone, one a line: config.yaml of an older run has
 them still, and they are read over, whatever their value"""
-_FORMER_VALUES: dict[tuple[str, str], Any] = {
-    ("training.sync_every", "auto"): 32,
-    ("evaluation.best_by", "ter"): "val_loss",
-    ("training.jit_compile", "auto"): False,
-    ("training.jit_compile", "on"): True,
-    ("training.jit_compile", "off"): False,
-}
-"""dotted name and former value, as text -> what it is now"""
 
 
 def load(path: Path, default: Config | None = None) -> Config:
@@ -50,7 +35,10 @@ def load(path: Path, default: Config | None = None) -> Config:
     ConfigError: it is no mapping, has an unknown key or a value of the wrong type.
     """
     default = default or Config()
-    return from_plain(read_yaml(path, text_names(default)), str(path), default)
+    values = [(name.rpartition(".")[2], value) for name, value in flat(as_plain(default))]
+    others = {name for name, value in values if not isinstance(value, str) or value == AUTO}
+    texts = {name for name, _ in values} - others  # wherever in the configuration they are
+    return from_plain(read_yaml(path, texts), str(path), default)
 
 
 def read_yaml(path: Path, texts: Collection[str] = ()) -> dict[str, Any]:
@@ -68,13 +56,6 @@ def read_yaml(path: Path, texts: Collection[str] = ()) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError(f"The configuration {path} must be lines `name: value`, as YAML.")
     return values
-
-
-def text_names(config: Any) -> set[str]:
-    """The names in a configuration whose values are text wherever they are."""
-    values = [(name.rpartition(".")[2], value) for name, value in flat(as_plain(config))]
-    others = {name for name, value in values if not isinstance(value, str) or value == AUTO}
-    return {name for name, _ in values} - others
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -101,7 +82,6 @@ def from_plain(values: Mapping[str, Any], where: str, default: Any, section: str
             raise ConfigError(f"{where}: {fault}: {inside if homes else 'correct or remove it'}.")
         old, here = getattr(default, name), f"{where}: {name}"
         if not dataclasses.is_dataclass(old):
-            value = _FORMER_VALUES.get((dotted, str(value)), value)
             changes[name] = _converted(hints[name], value, here)
         elif isinstance(value, dict):
             changes[name] = from_plain(value, here, old, f"{dotted}.")

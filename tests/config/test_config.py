@@ -174,11 +174,10 @@ def test_what_cannot_work_is_a_sentence(tmp_path, monkeypatch, golden_page):
     golden_page("configuration-errors.txt", "\n".join(said) + "\n")
 
 
-def test_what_older_runs_could_choose_is_read_over_or_what_it_is_now(tmp_path, monkeypatch):
+def test_what_older_runs_could_choose_is_read_over(tmp_path, monkeypatch):
     monkeypatch.setattr(serialization, "_FORMER", frozenset({"training.gone", "data.section"}))
-    text = "training: {gone: 5, seed: 7, jit_compile: 'on'}\ndata: {section: {rate: 0.1}}"
-    training = load_text(tmp_path / "c", text).training
-    assert (training.seed, training.jit_compile) == (7, True)
+    text = "training: {gone: 5, seed: 7}\ndata: {section: {rate: 0.1}}"
+    assert load_text(tmp_path / "c", text).training.seed == 7
     with pytest.raises(ConfigError, match="unknown key 'gone'"):
         load_text(tmp_path / "c", "data: {gone: 5}")
 
