@@ -48,23 +48,20 @@ class BatchPlan:
     evenly, give or take less than one sentence. Padding comes on top. Where sentences have copies,
     an epoch has the next one of each, and as many steps as the longest copy of the corpus. Of
     several corpora with weights, an epoch's tokens depend on which sentences it draws.
-
-    Args:
-        source_lengths: int [sentences], tokens of each source sentence, eos counted.
-        target_lengths: the same of the targets.
-        tokens_per_step: real target tokens of one step over all ranks.
-        mixture: which sentences an epoch has; None: all, each once.
-        copies: of each sentence, one after the other.
-
     ConfigError: the longest target sentence does not fit into a step.
     """
 
     source_lengths: np.ndarray
+    """int [sentences], tokens of each source sentence, eos counted"""
     target_lengths: np.ndarray
+    """the same of the targets"""
     tokens_per_step: int
+    """real target tokens of one step over all ranks"""
     seed: int
     mixture: MixedEpochs | None = None
+    """which sentences an epoch has; None: all, each once"""
     copies: int = 1
+    """of each sentence, one after the other"""
 
     def __post_init__(self) -> None:
         longest = int(self.target_lengths.max())
@@ -156,21 +153,18 @@ class BatchPlan:
 @final
 @dataclass(frozen=True, eq=False)
 class EpochPlan:
-    """The steps of one epoch.
-
-    Attributes:
-        order: int64 [sentences], a permutation of the corpus, or of what is drawn; cut into steps.
-        first: int64 [steps], where each step starts in `order`, in the order of training.
-        last: int64 [steps], where each step ends.
-        source_tokens: int64 [steps], real source tokens over all ranks, eos counted.
-        target_tokens: the same of the targets.
-    """
+    """The steps of one epoch."""
 
     order: np.ndarray
+    """int64 [sentences], a permutation of the corpus, or of what is drawn; cut into steps"""
     first: np.ndarray
+    """int64 [steps], where each step starts in `order`, in the order of training"""
     last: np.ndarray
+    """int64 [steps], where each step ends"""
     source_tokens: np.ndarray
+    """int64 [steps], real source tokens over all ranks, eos counted"""
     target_tokens: np.ndarray
+    """the same of the targets"""
 
     @property
     def steps(self) -> int:
@@ -183,11 +177,9 @@ class EpochPlan:
 
 
 def _sorted_by_length(
-    source_lengths: np.ndarray,
-    target_lengths: np.ndarray,
-    band_offset: int,
+    source_lengths: np.ndarray, target_lengths: np.ndarray, band_offset: int,
     philox: np.random.Philox,
-) -> np.ndarray:
+) -> np.ndarray:  # fmt: skip
     """A random permutation in which neighbours have similar lengths on both sides.
 
     One 64-bit key per sentence: the band of target lengths (16 bits), the source length (16), the

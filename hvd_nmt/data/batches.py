@@ -30,28 +30,25 @@ class PaddedBatch(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one rank computes in one step.
-
-    Attributes:
-        source_BxS: int32 ids, each row ends with eos, then pad. Rows of pad alone fill up the
-            share of a rank that was dealt one sentence less.
-        target_BxT: int32 ids, in the same form.
-        source_tokens: real source tokens (eos counted) of the step over ALL ranks.
-        target_tokens: real target tokens of the step over ALL ranks: the loss's denominator.
-        epoch: epoch of this step, from 0.
-        step: step within the epoch, from 0.
-        rank_target_tokens: real target tokens of each rank, by rank.
-        sentences: int64, places of these rows in the training text, without those of pad.
-    """
+    """What one rank computes in one step."""
 
     source_BxS: np.ndarray
+    """int32 ids, each row ends with eos, then pad; rows of pad alone fill up the share of a rank
+    that was dealt one sentence less"""
     target_BxT: np.ndarray
+    """int32 ids, in the same form"""
     source_tokens: int
+    """real source tokens (eos counted) of the step over ALL ranks"""
     target_tokens: int
+    """real target tokens of the step over ALL ranks: the loss's denominator"""
     epoch: int
+    """epoch of this step, from 0"""
     step: int
+    """step within the epoch, from 0"""
     rank_target_tokens: tuple[int, ...]
+    """real target tokens of each rank, by rank"""
     sentences: np.ndarray
+    """int64, places of these rows in the training text, without those of pad"""
 
 
 def batches(
@@ -66,8 +63,7 @@ def batches(
             sentences = epoch_plan.sentences(at)
             tokens = int(epoch_plan.source_tokens[at]), int(epoch_plan.target_tokens[at])
             source_BxS, target_BxT, indices_B = _share(corpus, sentences, rank, size, rounded)
-            own = indices_B[indices_B >= 0]
-            own = own if plan.copies == 1 else own // plan.copies
+            own = indices_B[indices_B >= 0] // plan.copies
             lengths = corpus.target.lengths[sentences]
             by_rank = tuple(int(dealt(lengths, index, size).sum()) for index in range(size))
             yield Batch(source_BxS, target_BxT, *tokens, epoch, at, by_rank, own)
@@ -112,9 +108,8 @@ def _share(
     own = dealt(sentences, rank, size)
     indices_B = np.full(rows, -1, np.int64)
     indices_B[: len(own)] = own
-    source_BxS = _padded(corpus.source, own, rows, source)
-    target_BxT = _padded(corpus.target, own, rows, target)
-    return source_BxS, target_BxT, indices_B
+    sides = _padded(corpus.source, own, rows, source), _padded(corpus.target, own, rows, target)
+    return *sides, indices_B
 
 
 def _padded(sentences: Sentences, indices: np.ndarray, rows: int, width: int) -> np.ndarray:

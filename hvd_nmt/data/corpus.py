@@ -112,15 +112,12 @@ class DataDirectory:
 @final
 @dataclass(frozen=True, eq=False)
 class Sentences:
-    """One side of a corpus, encoded: flat ids and where each sentence begins.
-
-    Attributes:
-        ids: uint16 or int32 [tokens], all sentences in a row, each ending with eos (1), no bos.
-        offsets: int64 [sentences + 1], sentence i is ids[offsets[i] : offsets[i + 1]].
-    """
+    """One side of a corpus, encoded: flat ids and where each sentence begins."""
 
     ids: np.ndarray
+    """uint16 or int32 [tokens], all sentences in a row, each ending with eos (1), no bos"""
     offsets: np.ndarray
+    """int64 [sentences + 1], sentence i is ids[offsets[i] : offsets[i + 1]]"""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

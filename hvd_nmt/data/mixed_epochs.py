@@ -46,19 +46,17 @@ class Place(NamedTuple):
 class MixedEpochs:
     """The epochs of a run on several corpora.
 
-    Args:
-        ranges: of each corpus by name, its places among all sentences.
-        target_lengths: int [sentences] or [sentences, copies], tokens of each target, eos counted.
-        stages: one after the other, the last without an end.
-        tokens_per_step: real target tokens of a step, on average and at most about so many.
-
     ConfigError: a stage names a corpus that is not there, or has too few sentences a step.
     """
 
     ranges: Mapping[str, range]
+    """of each corpus by name, its places among all sentences"""
     target_lengths: np.ndarray
+    """int [sentences] or [sentences, copies], tokens of each target, eos counted"""
     stages: Sequence[Stage]
+    """one after the other, the last without an end"""
     tokens_per_step: int
+    """real target tokens of a step, on average and at most about so many"""
     seed: int
 
     @classmethod
@@ -148,9 +146,8 @@ class MixedEpochs:
 
     def shares(self, stage: int) -> dict[str, Fraction]:
         """Of each corpus in use, its share of a stage's pairs."""
-        quotas = self._quotas[stage]
-        whole = sum(quotas.values())
-        return {name: quota / whole for name, quota in quotas.items()}
+        whole = sum(self._quotas[stage].values())
+        return {name: quota / whole for name, quota in self._quotas[stage].items()}
 
     def times_seen(self, stage: int, last_step: int) -> dict[str, float]:
         """How often a stage sees each pair of a corpus, where the run has so many steps."""
@@ -171,10 +168,7 @@ class MixedEpochs:
 
     @cached_property
     def _quotas(self) -> list[dict[str, Fraction]]:
-        return [
-            _quotas({name: len(self.ranges[name]) for name in stage.weights}, stage.weights)
-            for stage in self.stages
-        ]
+        return [_quotas(self.ranges, stage.weights) for stage in self.stages]
 
     @cached_property
     def steps_per_epoch(self) -> list[int]:
@@ -209,13 +203,11 @@ class MixedEpochs:
         return np.sort(order[begin:end]) + pairs.start
 
 
-def _quotas(pairs: Mapping[str, int], weights: Mapping[str, Weight]) -> dict[str, Fraction]:
-    shared = sum(pairs[name] for name, weight in weights.items() if weight != AS_IS)
-    whole = sum(Fraction(str(weight)) for weight in weights.values() if weight != AS_IS)
-    return {
-        name: Fraction(pairs[name]) if weight == AS_IS else shared * Fraction(str(weight)) / whole
-        for name, weight in weights.items()
-    }
+def _quotas(ranges: Mapping[str, range], weights: Mapping[str, Weight]) -> dict[str, Fraction]:
+    pairs = {name: Fraction(len(ranges[name])) for name in weights}
+    shares = {name: Fraction(str(w)) for name, w in weights.items() if w != AS_IS}
+    shared, whole = sum(pairs[name] for name in shares), sum(shares.values())
+    return pairs | {name: shared * share / whole for name, share in shares.items()}
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:

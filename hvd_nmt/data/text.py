@@ -70,10 +70,7 @@ _NO_TEXT = {
     "tar archive": (re.compile(rb".{257}ustar(\0|  \0)", re.DOTALL), "unpack it with `tar -xf {}`"),
     "7z archive": (re.compile(rb"7z\xbc\xaf\x27\x1c"), "unpack it with `7z x {}`"),
     "PDF": (re.compile(rb"%PDF-"), "take its text out with `pdftotext {}`"),
-    "Parquet table": (
-        re.compile(rb"PAR1[\x15\0]"),
-        "write its text to a file",
-    ),
+    "Parquet table": (re.compile(rb"PAR1[\x15\0]"), "write its text to a file"),
 }
 """what is no text: how it begins, and what to do"""
 
