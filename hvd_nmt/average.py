@@ -18,14 +18,12 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from hvd_nmt.checkpoints import find, run_files
+from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.units import count
 from hvd_nmt.config import command_line
-
-if TYPE_CHECKING:
-    from hvd_nmt.checkpoints.manifest import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,6 @@ class Options:
 @command_line.command("hvd_nmt.average", Options, __doc__)
 def main(options: Options) -> None:
     """Writes the mean and says of what, and where it is."""
-    from hvd_nmt.checkpoints import run_files
-
     run_files.import_tensorflow_for(options.run)
     from hvd_nmt.checkpoints import averaging
 
@@ -87,11 +83,8 @@ def main(options: Options) -> None:
     print(f"translate   python -m hvd_nmt.translate --run {run} < in.txt > out.txt")
 
 
-def _chosen(options: Options) -> "list[Checkpoint]":
+def _chosen(options: Options) -> list[Checkpoint]:
     """The checkpoints that go in, each once; RunError if there are fewer than a mean needs."""
-    from hvd_nmt.checkpoints import find
-    from hvd_nmt.checkpoints.manifest import Checkpoint
-
     if options.checkpoints or options.raw:
         names = options.checkpoints or ("latest",)
         chosen = [Checkpoint.at(find.find(options.run, name)) for name in names]
