@@ -221,8 +221,7 @@ class Merges:
 
 
 def _sentences(side: Ids) -> list[list[int]]:
-    flat, ends = side[0].tolist(), np.cumsum(side[1]).tolist()
-    return [flat[first:last] for first, last in zip([0, *ends[:-1]], ends, strict=True)]
+    return [ids.tolist() for ids in np.split(side[0], np.cumsum(side[1]))[:-1]]
 
 
 def flat(sentences: list[list[int]]) -> Ids:

@@ -135,12 +135,8 @@ def clean(
         removed=gone,
     )
     del blocks
-    if not any(
-        each.rules.remove_duplicates or each.rules.remove_leaks for each in corpora if names
-    ):
-        return state
     rules = np.full(state.pairs, "", object)
-    for number, corpus in enumerate(corpora):
+    for number, corpus in enumerate(corpora if names else ()):
         own = state.corpora == number
         rules[own] = cleaning.repeated(corpus.rules, state.keys[own], held_out or {})
     if not rules.any():

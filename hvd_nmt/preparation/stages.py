@@ -228,8 +228,7 @@ def _manifest(
 
 def _require_pairs(name: str, part: PartState, why: str = "") -> None:
     if not part.pairs:
-        rules = part.removed_by_rule().items()
-        counts = ", ".join(f"{count:,} {rule}" for rule, count in rules)
+        counts = ", ".join(f"{count:,} {rule}" for rule, count in part.removed_by_rule().items())
         pairs = f"{part.pairs_read} {'training' if name == 'train' else name} pairs"
         raise DataError(
             f"Cleaning leaves none of {pairs} ({counts or 'no text'}{why}): check the files and "
