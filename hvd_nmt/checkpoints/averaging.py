@@ -59,8 +59,7 @@ def save_weights(folder: Path, run_dir: Path, model: Transformer, manifest: Mani
 
     `manifest` is that of a checkpoint of the run, from which the model was made.
     """
-    state = run_state(model, manifest.step)
-    saver = Saver(folder, state, manifest.facts(), keep=1, keep_best=1)
+    saver = Saver(folder, run_state(model, manifest.step), manifest.facts(), keep=1, keep_best=1)
     for name in (run_files.CONFIG, run_files.IMPORTED, *run_files.VOCABULARIES):
         if (run_dir / name).exists():
             shutil.copyfile(run_dir / name, folder / name)

@@ -232,13 +232,9 @@ class Prediction(NamedTuple):
 
 
 def predict(
-    model: ModelConfig,
-    vocabulary_size: int,
-    *,
-    freeze: str = "",
-    averaged: bool = False,
+    model: ModelConfig, vocabulary_size: int, *, freeze: str = "", averaged: bool = False,
     source_vocabulary_size: int = 0,
-) -> Prediction:
+) -> Prediction:  # fmt: skip
     """The values that a checkpoint of a run holds; raises ConfigError if `freeze` names no weight.
 
     The sizes are rows of matrices, pieces rounded up to a multiple of 8; `source_vocabulary_size`

@@ -35,11 +35,10 @@ def best_first(run_dir: Path) -> list[Checkpoint]:
     if not by_step:
         return []
     newest = by_step[0].manifest
-    measure = newest.best_by if newest.best_by in names.DECIMALS else "val_loss"  # it was TER once
 
     def order(checkpoint: Checkpoint) -> tuple[float, int]:
-        value = getattr(checkpoint.manifest, measure)
-        return math.inf if value is None else names.badness(measure, value), checkpoint.step
+        value = getattr(checkpoint.manifest, newest.best_by)
+        return math.inf if value is None else names.badness(newest.best_by, value), checkpoint.step
 
     return sorted((c for c in found if c.manifest.data_hash == newest.data_hash), key=order)
 
@@ -62,8 +61,11 @@ def newest_intact(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoi
             verify(candidate)
             return candidate
         except DamagedError as error:
-            _put_aside(prefix)
-            say(f"{error} It was moved to {prefix.parent / DAMAGED_DIR}; trying the one before.")
+            aside = prefix.parent / DAMAGED_DIR
+            aside.mkdir(exist_ok=True)
+            files = (names.file(prefix, suffix) for suffix in names.ALL_SUFFIXES)
+            rename_together([(file, aside / file.name) for file in files if file.exists()])
+            say(f"{error} It was moved to {aside}; trying the one before.")
         except RunError as error:
             raise RunError(
                 f"{error} Fix the cause and run the same command again, or move {prefix}.* away "
@@ -139,12 +141,3 @@ def find(run_dir: Path, which: str) -> Path:
         if names.file(prefix, ".index").exists():
             return prefix
     raise RunError(f"No checkpoint {which}: give best, latest, or a prefix, as in model.ckpt-600.")
-
-
-def _put_aside(prefix: Path) -> None:
-    folder = prefix.parent / DAMAGED_DIR
-    folder.mkdir(exist_ok=True)
-    for suffix in names.ALL_SUFFIXES:
-        file = names.file(prefix, suffix)
-        if file.exists():
-            rename_together([(file, folder / file.name)])

@@ -119,7 +119,6 @@ def read_manifest(path: Path) -> Manifest:
     except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise kind_of(error)(f"Cannot read the manifest {path} ({reason}).") from error
-
     try:
         hints = get_type_hints(Manifest)
         known = {name: content[name] for name in hints.keys() & content.keys()}

@@ -37,14 +37,9 @@ class Saver:
     """
 
     def __init__(
-        self,
-        run_dir: Path,
-        state: tf.train.Checkpoint,
-        facts: dict[str, Any],
-        keep: int,
-        keep_best: int,
-        best_by: str = "val_loss",
-    ) -> None:
+        self, run_dir: Path, state: tf.train.Checkpoint, facts: dict[str, Any], keep: int,
+        keep_best: int, best_by: str = "val_loss",
+    ) -> None:  # fmt: skip
         self._run_dir, self._state, self._best_by = run_dir, state, best_by
         self._facts = {**facts, "best_by": best_by}
         self._keep, self._keep_best = keep, keep_best
@@ -214,11 +209,9 @@ def meta_graph(model: Transformer, state: tf.train.Checkpoint) -> bytes:
             key = keys[id(original)]
             variables[key] = create(key.removesuffix(VALUE), original.shape, original.dtype)
             replaced[placeholder.name] = variables[key].handle
+        graph, wanted = traced.graph.as_graph_def(), [traced.outputs[0].name]
         (logits,) = tf.graph_util.import_graph_def(
-            traced.graph.as_graph_def(),
-            input_map=replaced,
-            return_elements=[traced.outputs[0].name],
-            name="transformer",
+            graph, input_map=replaced, return_elements=wanted, name="transformer"
         )
         tf.identity(logits, name="logits")
         saver = tf.compat.v1.train.Saver(variables)

@@ -38,11 +38,9 @@ class AdamState:
 
 
 def run_state(
-    model: Transformer,
-    step: tf.Variable | int,
-    adam: AdamState | None = None,
+    model: Transformer, step: tf.Variable | int, adam: AdamState | None = None,
     average: Transformer | None = None,
-) -> tf.train.Checkpoint:
+) -> tf.train.Checkpoint:  # fmt: skip
     """What a checkpoint holds; None for `adam` where no run goes on, for `average` without one."""
     parts: dict[str, Any] = {names.WEIGHTS: model}
     if average is not None:
@@ -59,10 +57,8 @@ def run_state(
 
 def adam_state(weights: Mapping[str, tf.Variable], iterations: int = 0) -> AdamState:
     """Adam of weights by their paths, without an optimizer: moments of 0 at `iterations`."""
-    m, v = (
-        {path: tf.Variable(tf.zeros_like(weight)) for path, weight in weights.items()}
-        for _ in range(2)
-    )
+    m = {path: tf.Variable(tf.zeros_like(weight)) for path, weight in weights.items()}
+    v = {path: tf.Variable(tf.zeros_like(weight)) for path, weight in weights.items()}
     return AdamState(tf.Variable(iterations, dtype=tf.int64), m, v)
 
 
@@ -79,9 +75,7 @@ def weights_to_train(model: Transformer, freeze: str) -> dict[str, tf.Variable]:
     return {path: weight for path, weight in weights.items() if path not in kept}
 
 
-def keyed_variables(
-    root: tf.train.Checkpoint | Transformer,
-) -> Iterator[tuple[str, tf.Variable]]:
+def keyed_variables(root: tf.train.Checkpoint | Transformer) -> Iterator[tuple[str, tf.Variable]]:
     """The variables that this saves, with their keys, the shortest paths; equal on all ranks."""
     view = tf.train.TrackableView(root)
     waiting: collections.deque[tuple[str, object]] = collections.deque([("", root)])

@@ -3,14 +3,8 @@
 import dataclasses
 from pathlib import Path
 
-from hvd_nmt.config.schema import (
-    CheckpointConfig,
-    Config,
-    DataConfig,
-    EvaluationConfig,
-    ModelConfig,
-    TrainingConfig,
-)
+from hvd_nmt.config import schema
+from hvd_nmt.config.schema import Config, ModelConfig, TrainingConfig
 
 _MUON = TrainingConfig(
     max_steps=2000, learning_rate=0.006, decay="linear", warmup_steps=50, optimizer="muon",
@@ -31,34 +25,34 @@ def presets() -> dict[str, tuple[str, Config]]:
             adam_beta2=0.98,
         ),
         # Five evaluations at least: with fewer, no report can tell whether a run overfits.
-        evaluation=EvaluationConfig(every_steps=100, sentences=200),
-        checkpoints=CheckpointConfig(every_steps=200),
+        evaluation=schema.EvaluationConfig(every_steps=100, sentences=200),
+        checkpoints=schema.CheckpointConfig(every_steps=200),
     )
     small = dataclasses.replace(
         demo,
         run_dir=Path("runs/small"),
-        data=DataConfig(directory=Path("data/embedded-en-de-8k"), vocabulary_size=8000),
+        data=schema.DataConfig(directory=Path("data/embedded-en-de-8k"), vocabulary_size=8000),
         model=ModelConfig(positions="rotary"),
         training=_MUON,
-        evaluation=EvaluationConfig(every_steps=200, sentences=200),
+        evaluation=schema.EvaluationConfig(every_steps=200, sentences=200),
     )
     multi30k = dataclasses.replace(
         small,
         run_dir=Path("runs/multi30k"),
-        data=DataConfig(Path("data/multi30k"), corpus="files", vocabulary_size=8000),
+        data=schema.DataConfig(Path("data/multi30k"), corpus="files", vocabulary_size=8000),
         model=ModelConfig(2, 2, positions="rotary"),
         training=dataclasses.replace(_MUON, max_steps=2450, tokens_per_step=1024),
     )
     base = dataclasses.replace(
         small,
         run_dir=Path("runs/base"),
-        data=DataConfig(Path("data/wmt16-en-de"), corpus="files", vocabulary_size=32768),
+        data=schema.DataConfig(Path("data/wmt16-en-de"), corpus="files", vocabulary_size=32768),
         model=ModelConfig(
             6, 6, 512, 8, 2048, max_length=256, attention_dropout=0.1, feed_forward_dropout=0.1
         ),
         training=TrainingConfig(max_steps=300_000, tokens_per_step=31_200, log_every=100),
-        evaluation=EvaluationConfig(every_steps=4000, sentences=0, beam_size=4),
-        checkpoints=CheckpointConfig(every_steps=1000),
+        evaluation=schema.EvaluationConfig(every_steps=4000, sentences=0, beam_size=4),
+        checkpoints=schema.CheckpointConfig(every_steps=1000),
     )
     big = dataclasses.replace(
         base,

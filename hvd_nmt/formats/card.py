@@ -40,20 +40,15 @@ def card(run: Path, prefix: Path, licence: str = "") -> str:
     names = " to ".join(", ".join(map(language.english_name, side)) for side in sides)
     facts = _facts(run, checkpoint, licence or "not named")
     head += [f"license: {json.dumps(licence or 'unknown')}", "tags:", "- translation"]
-    return (
-        answer.blocks(
-            "\n".join(["---", *head, "---"]),
-            f"# {answer.plain(names or 'A language pair')}: a translation model",
-            answer.table(answer.Table("", ("", ""), [*facts])),
-            "## Training data",
-            _data(manifest, checkpoint),
-            "## Scores",
-            _scores(run, checkpoint),
-            "## Limits",
-            answer.listed(tuple(_limits(run, sides))),
-        )
-        + "\n"
-    )
+    text = answer.blocks(
+        "\n".join(["---", *head, "---"]),
+        f"# {answer.plain(names or 'A language pair')}: a translation model",
+        answer.table(answer.Table("", ("", ""), [*facts])),
+        "## Training data", _data(manifest, checkpoint),
+        "## Scores", _scores(run, checkpoint),
+        "## Limits", answer.listed(tuple(_limits(run, sides))),
+    )  # fmt: skip
+    return text + "\n"
 
 
 def data(run: Path) -> corpus.Manifest | None:
@@ -97,8 +92,7 @@ def program(name: str, **options: object) -> str:
 
 
 def _facts(run: Path, checkpoint: Checkpoint, licence: str) -> Iterator[tuple[str, str]]:
-    config = load_config(run)
-    model, manifest = config.model, checkpoint.manifest
+    model, manifest = load_config(run).model, checkpoint.manifest
     depth = f"{model.encoder_layers}+{model.decoder_layers} layers"
     size = f"{contents.read(checkpoint.prefix).parameters:,} parameters"
     yield "model", f"Transformer, {depth}, {model.width} wide, {model.heads} heads, {size}"

@@ -17,12 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints.find import find
-from hvd_nmt.checkpoints.run_files import (
-    decoding_of,
-    load_config,
-    vocabularies,
-    write_record,
-)
+from hvd_nmt.checkpoints.run_files import decoding_of, load_config, vocabularies, write_record
 from hvd_nmt.checkpoints.weights import load_model, manifest_of
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import exclusive, replacing, require_free
@@ -162,7 +157,9 @@ class CTranslate2Translator:
                 yield index, [Translation(np.zeros(0, np.int32), 0.0)]
         begun = []
         for batch in batches([len(ids) for ids in sources], min(batch_tokens, _BATCH_TOKENS)):
-            penalty = self._penalty(len(sources[batch[0]]))
+            penalty, length = self._decoding.alpha, len(sources[batch[0]])
+            if self._decoding.normalization != "marian":  # d(log penalty) / d(log length)
+                penalty *= length / (5 + length)
             begun.append((batch, penalty, self._begin([sources[i] for i in batch], penalty)))
         for batch, penalty, promises in begun:
             for index, promise in zip(batch, promises, strict=True):
@@ -175,11 +172,6 @@ class CTranslate2Translator:
     def _most(self, source: np.ndarray) -> int:
         """The most tokens of a translation, with eos."""
         return min(self._decoding.max_length or len(source) + EXTRA_TOKENS, self.max_length)
-
-    def _penalty(self, length: int) -> float:
-        """The exponent d(log penalty) / d(log length) at the length of a source."""
-        alpha = self._decoding.alpha
-        return alpha if self._decoding.normalization == "marian" else alpha * length / (5 + length)
 
     def _begin(self, sources: Sequence[np.ndarray], penalty: float) -> list[Any]:
         """Promises of the hypotheses of a batch, the longest source of which is the first."""

@@ -70,11 +70,9 @@ def write(foreign: ForeignModel, defaults: Config, out: Path) -> Path:
 
 
 def assign(
-    variables: Mapping[str, tf.Variable],
-    table: Mapping[str, Sequence[str]],
-    tensors: Mapping[str, np.ndarray],
-    where: Path,
-) -> None:
+    variables: Mapping[str, tf.Variable], table: Mapping[str, Sequence[str]],
+    tensors: Mapping[str, np.ndarray], where: Path,
+) -> None:  # fmt: skip
     """Set our variables, each to one or several of another program's tensors, side by side.
 
     `table` gives for the path of a variable the names of its parts, joined along their last axis.

@@ -64,8 +64,7 @@ def read(checkpoint: Path, vocabulary: Path, heads: int) -> ForeignModel:
         adam = adam_state(variables, step)
         assign(adam.m, table, first, prefix)
         assign(adam.v, table, second, prefix)
-    spm = vocabulary.read_bytes()
-    return ForeignModel("NVIDIA OpenSeq2Seq", model, spm, step=step, adam=adam)
+    return ForeignModel("NVIDIA OpenSeq2Seq", model, vocabulary.read_bytes(), step=step, adam=adam)
 
 
 def _tensors(prefix: Path) -> tuple[list[dict[str, np.ndarray]], int]:
@@ -81,8 +80,7 @@ def _tensors(prefix: Path) -> tuple[list[dict[str, np.ndarray]], int]:
             kinds[found["slot"]][found["name"]] = reader.get_tensor(name)
     if not {_EMBEDDING, f"transformer_encoder/layer_0/{_INNER}"} <= kinds[None].keys():
         raise RunError(f"{prefix} is not a checkpoint of an OpenSeq2Seq Transformer.")
-    step = int(reader.get_tensor("global_step")) if "global_step" in names else 0
-    return [*kinds.values()], step
+    return [*kinds.values()], int(reader.get_tensor("global_step")) if "global_step" in names else 0
 
 
 def _config(weights: dict[str, np.ndarray], heads: int) -> ModelConfig:

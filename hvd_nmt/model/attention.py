@@ -118,13 +118,9 @@ def rotated(x_BxHxTxK: tf.Tensor, position_T: tf.Tensor) -> tf.Tensor:
 
 
 def attend(
-    q_BxHxQxK: tf.Tensor,
-    k_BxHxTxK: tf.Tensor,
-    v_BxHxTxK: tf.Tensor,
-    bias: tf.Tensor,
-    drop: Drop = no_dropout,
-    rate: float = 0.0,
-) -> tuple[tf.Tensor, tf.Tensor]:
+    q_BxHxQxK: tf.Tensor, k_BxHxTxK: tf.Tensor, v_BxHxTxK: tf.Tensor, bias: tf.Tensor,
+    drop: Drop = no_dropout, rate: float = 0.0,
+) -> tuple[tf.Tensor, tf.Tensor]:  # fmt: skip
     """Scaled dot-product attention (Vaswani et al. 2017, eq. 1).
 
     Queries are not yet scaled by K^-0.5. The bias, which broadcasts to [B, H, Q, T], is 0 where

@@ -70,12 +70,7 @@ class _Round(NamedTuple):
 
 
 def beam_search(
-    step: Step,
-    state: Any,
-    given: Given,
-    decoding: Decoding,
-    *,
-    is_pad_BxS: tf.Tensor | None = None,
+    step: Step, state: Any, given: Given, decoding: Decoding, *, is_pad_BxS: tf.Tensor | None = None
 ) -> BeamResult:
     """Find the most probable target sentences, or draw some, B at a time.
 

@@ -110,9 +110,7 @@ def drawn(logits_NxV: tf.Tensor, draw_N: tf.Tensor, decoding: Decoding) -> tf.Te
     up_to_NxJ = tf.cumsum(p_NxJ, -1)
     passed_NxJ = up_to_NxJ <= draw_N[:, None] * up_to_NxJ[:, -1:]
     index_N = tf.math.count_nonzero(passed_NxJ, -1)
-    if token_NxJ is None:
-        return index_N
-    return tf.gather(token_NxJ, index_N, batch_dims=1)
+    return index_N if token_NxJ is None else tf.gather(token_NxJ, index_N, batch_dims=1)
 
 
 def where_else_none(condition: tf.Tensor, score: tf.Tensor) -> tf.Tensor:
@@ -143,8 +141,7 @@ def _without_repeats(
     position_T = tf.range(tf.shape(ids_NxT)[1])
     repeats_NxT = tf.ones_like(ids_NxT, tf.bool) & (position_T >= n - 1) & (position_T < position)
     for back in range(1, n):
-        last_Nx1 = ids_NxT[:, position - back, None]
-        repeats_NxT &= tf.roll(ids_NxT, back, 1) == last_Nx1
+        repeats_NxT &= tf.roll(ids_NxT, back, 1) == ids_NxT[:, position - back, None]
     place_M = tf.where(tf.reshape(repeats_NxT, [-1]))[:, 0]
     row_M = place_M // tf.shape(ids_NxT, tf.int64)[1]
     banned_Mx2 = tf.stack([row_M, tf.gather(tf.reshape(ids_NxT, [-1]), place_M)], 1)

@@ -51,8 +51,7 @@ class LayerNorm(Block):
         self.offset = self.add_weight("offset", [config.width], initializer="zeros")
 
     def call(self, x_BxTxD: tf.Tensor) -> tf.Tensor:
-        x_float_BxTxD = tf.cast(x_BxTxD, tf.float32)
-        y_BxTxD = _layer_norm(x_float_BxTxD, self.scale, self.offset, self.epsilon)
+        y_BxTxD = _layer_norm(tf.cast(x_BxTxD, tf.float32), self.scale, self.offset, self.epsilon)
         return tf.cast(y_BxTxD, x_BxTxD.dtype)
 
 

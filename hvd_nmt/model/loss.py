@@ -39,12 +39,9 @@ def smoothing_entropy(label_smoothing: float, vocabulary_size: int) -> float:
 
 
 def cross_entropy(
-    states_NxD: tf.Tensor,
-    embedding_VxD: tf.Tensor,
-    labels_N: tf.Tensor,
-    label_smoothing: float,
+    states_NxD: tf.Tensor, embedding_VxD: tf.Tensor, labels_N: tf.Tensor, label_smoothing: float,
     bias_V: tf.Tensor | None = None,
-) -> Loss:
+) -> Loss:  # fmt: skip
     """Loss of decoder states against labels, softmax matrix inside; only `smoothed` has a gradient.
 
     The gradient with respect to logits is p - u - (1 - e - u) x onehot. Only the softmax p is ever
@@ -107,11 +104,9 @@ def _by_pieces(
 
         nothing = Loss(tf.zeros([]), tf.zeros([]))
         parts = tf.TensorArray(states_NxD.dtype, pieces, element_shape=[None, width])
+        start = tf.constant(0), nothing, tf.zeros_like(embedding_VxD), parts
         _, sums, dembedding, parts = tf.while_loop(
-            lambda piece, *_: piece < pieces,
-            body,
-            (tf.constant(0), nothing, tf.zeros_like(embedding_VxD), parts),
-            parallel_iterations=1,
+            lambda piece, *_: piece < pieces, body, start, parallel_iterations=1
         )
         return sums, tf.reshape(parts.stack(), [-1, width])[:total], dembedding
 

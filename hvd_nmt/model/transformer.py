@@ -44,13 +44,9 @@ class Layer(Block):
         self.feed_forward = FeedForward(config, seed, "feed_forward")
 
     def call(
-        self,
-        x_BxTxD: tf.Tensor,
-        bias: tf.Tensor,
-        drop: Drop,
-        keys_values: Cache | None = None,
+        self, x_BxTxD: tf.Tensor, bias: tf.Tensor, drop: Drop, keys_values: Cache | None = None,
         cross_bias_Bx1x1xS: tf.Tensor = None,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    ) -> tuple[tf.Tensor, tf.Tensor]:  # fmt: skip
         """All T positions at once: the stream after this layer, and its cross-attention weights.
 
         These are [B, H, T, S], None in an encoder. The biases hide padding and what comes later.
@@ -60,14 +56,9 @@ class Layer(Block):
         return self._after_self_attention(x_BxTxD, keys_values, cross_bias_Bx1x1xS, drop)
 
     def step(
-        self,
-        x_BxQxD: tf.Tensor,
-        keys_values: Cache,
-        cross_bias_Bx1x1xS: tf.Tensor,
-        cache: Cache,
-        position: tf.Tensor,
-        history_bias_Bx1xQxL: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor, Cache]:
+        self, x_BxQxD: tf.Tensor, keys_values: Cache, cross_bias_Bx1x1xS: tf.Tensor,
+        cache: Cache, position: tf.Tensor, history_bias_Bx1xQxL: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor, Cache]:  # fmt: skip
         """One position of Q hypotheses of each sentence, as in `call` and `SelfAttention.step`.
 
         They are the queries of their sentence, so the keys and values of the source are not
@@ -128,14 +119,9 @@ class Transformer(keras.Model):
     """that a sequence needs beyond the tokens it is made of"""
 
     def __init__(
-        self,
-        config: ModelConfig,
-        vocabulary_size: int,
-        compute_dtype: str = "float32",
-        seed: int = 1,
-        *,
-        source_vocabulary_size: int = 0,
-    ) -> None:
+        self, config: ModelConfig, vocabulary_size: int, compute_dtype: str = "float32",
+        seed: int = 1, *, source_vocabulary_size: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__(name="transformer", autocast=False, dtype="float32")
         self.config, self.vocabulary_size = config, vocabulary_size
         self.source_vocabulary_size = source_vocabulary_size
@@ -238,13 +224,9 @@ class Transformer(keras.Model):
         return tuple((empty, empty) for _ in self.decoder)
 
     def decode_step(
-        self,
-        ids_BxQ: tf.Tensor,
-        position: tf.Tensor,
-        origins_BxQxT: tf.Tensor,
-        memory: Memory,
+        self, ids_BxQ: tf.Tensor, position: tf.Tensor, origins_BxQxT: tf.Tensor, memory: Memory,
         cache: tuple[Cache, ...],
-    ) -> tuple[tf.Tensor, Attention, tuple[Cache, ...]]:
+    ) -> tuple[tf.Tensor, Attention, tuple[Cache, ...]]:  # fmt: skip
         """Logits after one more token of each of Q hypotheses per sentence.
 
         Args:
@@ -326,13 +308,9 @@ class OpenSeq2SeqTransformer(Transformer):
         return states_BxTxD[:, 1:], tuple(weights[:, :, 1:, 1:] for weights in attention)
 
     def decode_step(
-        self,
-        ids_BxQ: tf.Tensor,
-        position: tf.Tensor,
-        origins_BxQxT: tf.Tensor,
-        memory: Memory,
+        self, ids_BxQ: tf.Tensor, position: tf.Tensor, origins_BxQxT: tf.Tensor, memory: Memory,
         cache: tuple[Cache, ...],
-    ) -> tuple[tf.Tensor, Attention, tuple[Cache, ...]]:
+    ) -> tuple[tf.Tensor, Attention, tuple[Cache, ...]]:  # fmt: skip
         """See `Transformer.decode_step`; the weights leave out what bos gets."""
         # The zero vector that the decoder reads first is the same for all hypotheses.
         zero_BxQx1 = tf.zeros_like(origins_BxQxT[:, :, :1])

@@ -50,12 +50,9 @@ class Translator:
         self.search = tf.function(self._search, input_signature=signature, autograph=False)
 
     def translate(
-        self,
-        sources: Sequence[np.ndarray],
-        batch_tokens: int = 4096,
-        details: bool = False,
+        self, sources: Sequence[np.ndarray], batch_tokens: int = 4096, details: bool = False,
         numbers: Sequence[int] | None = None,
-    ) -> Iterator[tuple[int, list[Translation]]]:
+    ) -> Iterator[tuple[int, list[Translation]]]:  # fmt: skip
         """Translate sentences of any number and length.
 
         Args:

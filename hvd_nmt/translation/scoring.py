@@ -211,16 +211,10 @@ def compare(
     `named` goes into the signatures, as `test_set` gives it.
     """
     lines = _without_blank([reference.lines for reference in references])
+    measures = {"BLEU": bleu.metric(tokenizer, references=lines)}
+    measures |= {"CHRF": sacrebleu.CHRF(references=lines)}
     signatures, found = PairedTest(
-        list(systems),
-        {
-            "BLEU": bleu.metric(tokenizer, references=lines),
-            "CHRF": sacrebleu.CHRF(references=lines),
-        },
-        references=None,
-        test_type="bs",
-        n_samples=RESAMPLES,
-        n_jobs=1,
+        list(systems), measures, references=None, test_type="bs", n_samples=RESAMPLES, n_jobs=1
     )()
     del found["System"]
     for first, *others in found.values():

@@ -36,9 +36,7 @@ class Settings:
 
     def exact(self) -> "Settings":
         """The same for scores: float32 where it was left open."""
-        if self.precision != "auto":
-            return self
-        return dataclasses.replace(self, precision="float32")
+        return self if self.precision != "auto" else dataclasses.replace(self, precision="float32")
 
     def output_options(self) -> dict[str, Any]:
         """Option -> value, of the options that the translations depend on."""
