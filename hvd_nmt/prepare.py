@@ -44,9 +44,8 @@ def main(options: Options) -> None:
                 stages.make(options, corpora, wanted, result)
             print(quality.summary(options.out))
     if options.show:
-        print(
-            "\n".join((show.removed if options.removed else show.kept)(options.out, options.show))
-        )
+        lines = show.removed if options.removed else show.kept
+        print("\n".join(lines(options.out, options.show)))
 
 
 def _is_done(options: Options, wanted: dict[str, Any]) -> bool:

@@ -45,7 +45,9 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
                     f"{checkpoint.prefix} is of another model or vocabulary than {last.prefix}: "
                     "average checkpoints of equal models."
                 )
-        assign(model, mean([checkpoint.prefix for checkpoint in chosen]))
+        means = mean([checkpoint.prefix for checkpoint in chosen])
+        for path, variable in weights_by_path(model).items():
+            variable.assign(means[f"{names.WEIGHTS}/{path}{names.VALUE}"])
         with replacing(output) as draft:
             name = save_weights(draft, run_dir, model, last.manifest)
             record = [checkpoint.record() for checkpoint in chosen]
@@ -76,9 +78,3 @@ def mean(prefixes: Sequence[Path]) -> dict[str, np.ndarray]:
                 total += reader.get_tensor(variable.name)
             found[variable.name] = (total / len(readers)).astype(np.float32)
     return found
-
-
-def assign(model: Transformer, weights: dict[str, np.ndarray]) -> None:
-    """Give a model these weights of another of the same sizes, in place."""
-    for path, variable in weights_by_path(model).items():
-        variable.assign(weights[f"{names.WEIGHTS}/{path}{names.VALUE}"])

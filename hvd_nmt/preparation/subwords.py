@@ -99,7 +99,13 @@ def train(
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise _explained(str(error), vocabulary_size, size_option) from None
+        text = f"SentencePiece cannot make a vocabulary from the text: {str(error).strip()}"
+        if least := re.search(r"\d+ vs (\d+)", str(error)):
+            text = (
+                f"{size_option} {vocabulary_size} is too small for the different characters of the "
+                f"text: give at least {rounded_up(int(least[1]))}."
+            )
+        raise DataError(text) from None
     with suppress(AttributeError):  # other C libraries than glibc have no such function
         ctypes.CDLL(None).malloc_trim(0)  # a GB or so, which glibc would keep
     return with_rule(_with_space_before(model.getvalue(), learning.tags), rule)
@@ -177,12 +183,3 @@ def require_fit(path: Path, tags: Iterable[str]) -> None:
 def pieces(model: sentencepiece.SentencePieceProcessor) -> list[str]:
     """The pieces of a model by id."""
     return [model.id_to_piece(number) for number in range(model.get_piece_size())]
-
-
-def _explained(message: str, vocabulary_size: int, size_option: str) -> DataError:
-    if least := re.search(r"\d+ vs (\d+)", message):
-        return DataError(
-            f"{size_option} {vocabulary_size} is too small for the different characters of the "
-            f"text: give at least {rounded_up(int(least[1]))}."
-        )
-    return DataError(f"SentencePiece cannot make a vocabulary from the text: {message.strip()}")

@@ -38,9 +38,12 @@ def lines(
     specs = (sentencepiece_model.parsed(model.serialized_model_proto()) for model in models)
     rules = zip((spec.normalizer_spec.name for spec in specs), SIDES, strict=True)
     yield f"train  normalization: {', '.join(f'{rule} of {side}s' for rule, side in rules)}"
+    train = parts["train"]
     for number, corpus in enumerate(corpora):
         start = f"corpus {corpus.name}:" if corpus.name else "train "
-        sources, targets = _sample(parts["train"], number)
+        own, chosen = np.flatnonzero(train.corpora == number), np.zeros(train.pairs, bool)
+        chosen[own[subwords.spread(len(own), _SAMPLE)]] = True
+        sources, targets = (list(compress(read_lines(path), chosen)) for path in train.text)
         sample = [without_tags(line, corpus.tags) for line in sources], targets
         for remark in _of_corpus(corpus, sample, normal):
             yield f"{start} {remark}"
@@ -59,13 +62,6 @@ def lines(
                 counts = Counter(one for characters in unknown for one in characters)
                 names = ", ".join(named(one) for one, _ in counts.most_common(_SHOWN))
                 yield f"{part:6} {side}s with unknown characters: {len(unknown):,} ({names})"
-
-
-def _sample(train: PartState, number: int) -> list[list[str]]:
-    """Some sources and targets of a corpus."""
-    own, chosen = np.flatnonzero(train.corpora == number), np.zeros(train.pairs, bool)
-    chosen[own[subwords.spread(len(own), _SAMPLE)]] = True
-    return [list(compress(read_lines(path), chosen)) for path in train.text]
 
 
 def _of_corpus(

@@ -292,18 +292,13 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
     paths = vocabularies(run)
     tokenizers = Tokenizers.of(*paths)
     tags = sentencepiece_model.tags(paths[0].read_bytes())
-    name = f"{run}: {', '.join(which)}"
-    return Engine(backend, tokenizers, settings, models, tags, _tag(settings.to, tags), name)
-
-
-def _tag(language: str, tags: Mapping[str, int]) -> str:
-    """What asks for a language; "" for none."""
-    tag = sentencepiece_model.tag_of(language, tags)
-    if language and not tag:
+    tag = sentencepiece_model.tag_of(settings.to, tags)
+    if settings.to and not tag:
         known = ", ".join(sentencepiece_model.languages(tags))
         known = f"give one of {known}" if known else "it has no language tags, so remove --to"
-        raise ConfigError(f"The model does not know the language {language!r}: {known}.")
-    return tag
+        raise ConfigError(f"The model does not know the language {settings.to!r}: {known}.")
+    name = f"{run}: {', '.join(which)}"
+    return Engine(backend, tokenizers, settings, models, tags, tag, name)
 
 
 def _ctranslate2(run: Path, which: Sequence[str], settings: Settings) -> "CTranslate2Translator":
