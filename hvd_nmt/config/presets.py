@@ -18,16 +18,13 @@ def presets() -> dict[str, tuple[str, Config]]:
     demo = Config(
         model=ModelConfig(2, 2, 128, 4, 512, max_length=96),
         training=TrainingConfig(
-            max_steps=800,
-            tokens_per_step=2048,
-            learning_rate=1.0,
-            warmup_steps=300,
+            max_steps=800, tokens_per_step=2048, learning_rate=1.0, warmup_steps=300,
             adam_beta2=0.98,
         ),
         # Five evaluations at least: with fewer, no report can tell whether a run overfits.
         evaluation=schema.EvaluationConfig(every_steps=100, sentences=200),
         checkpoints=schema.CheckpointConfig(every_steps=200),
-    )
+    )  # fmt: skip
     small = dataclasses.replace(
         demo,
         run_dir=Path("runs/small"),

@@ -15,18 +15,12 @@ from hvd_nmt.config.mixture import Stages, stages_of
 from hvd_nmt.config.schema import AUTO, Config, Count
 
 _FORMER = frozenset({
-    "data.bpe_dropout",
-    "data.noise",
-    "checkpoints.background",
-    "checkpoints.copies",
-    "evaluation.samples",
-    "evaluation.tokens_per_batch",
-    "telemetry.timeline_steps",
-    "data.seed",
+    "data.bpe_dropout", "data.noise", "data.seed", "checkpoints.background", "checkpoints.copies",
+    "evaluation.samples", "evaluation.tokens_per_batch", "telemetry.timeline_steps",
     "training.check_replicas_every",
 })  # fmt: skip
-"""dotted names of options and sections that are gone, one a line: config.yaml of an older run has
-them still, and they are read over, whatever their value"""
+"""dotted names of options and sections that are gone: config.yaml of an older run has them still,
+and they are read over, whatever their value"""
 
 
 def load(path: Path, default: Config | None = None) -> Config:

@@ -82,8 +82,7 @@ def convert(
                 Path(packed).rename(draft / f"{folder.name}.argosmodel")
                 shutil.rmtree(folder)
             shutil.rmtree(model)
-            card.write(draft, run, prefix, licence)
-            (draft / card.README).write_text(_readme(run, out, directions), encoding="utf-8")
+            card.write(draft, run, prefix, licence, _readme(run, out, directions))
     return directions
 
 

@@ -25,9 +25,11 @@ FILE, README, PROGRAM = "README.md", "README.txt", "translate.py"
 """files of an export: the card, how the model is used, and a program that does so"""
 
 
-def write(folder: Path, run: Path, prefix: Path, licence: str = "") -> None:
-    """Put the card of a checkpoint of a run into the folder of its export."""
+def write(folder: Path, run: Path, prefix: Path, licence: str = "", readme: str = "") -> None:
+    """Put the card of a checkpoint of a run into the folder of its export, and how it is used."""
     (folder / FILE).write_text(card(run, prefix, licence), encoding="utf-8")
+    if readme:
+        (folder / README).write_text(readme, encoding="utf-8")
 
 
 def card(run: Path, prefix: Path, licence: str = "") -> str:

@@ -77,8 +77,7 @@ def convert(
                 max_length=card.trained_length(run),
                 use=card.use(out, run), most="an error" if is_learned else "read badly",
             )  # fmt: skip
-            (draft / card.README).write_text(readme, encoding="utf-8")
-            card.write(draft, run, prefix, licence)
+            card.write(draft, run, prefix, licence, readme)
 
 
 def cached(run: Path, checkpoint: str, quantization: Quantization = "float32") -> Path:

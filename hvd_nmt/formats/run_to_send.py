@@ -31,7 +31,5 @@ def convert(run: Path, checkpoint: str, out: Path, licence: str = "") -> None:
         model, _ = load_model(run, os.fspath(prefix))
         with replacing(out) as draft:
             save_weights(draft, run, model, manifest_of(run, prefix))
-            card.write(draft, run, prefix, licence)
-            (draft / card.README).write_text(
-                _README.format(checkpoint=prefix.name, out=shlex.quote(out.name)), encoding="utf-8"
-            )
+            readme = _README.format(checkpoint=prefix.name, out=shlex.quote(out.name))
+            card.write(draft, run, prefix, licence, readme)

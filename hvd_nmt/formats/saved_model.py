@@ -48,8 +48,7 @@ def convert(run: Path, checkpoint: str, out: Path, decoding: Decoding, licence: 
             tf.saved_model.save(lines, os.fspath(draft), {"serving_default": lines.translate})
             (draft / card.PROGRAM).write_text(card.program("saved_model.txt"), encoding="utf-8")
             text = _readme(out, run, step, decoding, model.max_length)
-            (draft / card.README).write_text(text, encoding="utf-8")
-            card.write(draft, run, prefix, licence)
+            card.write(draft, run, prefix, licence, text)
 
 
 class LinesToLines(tf.Module):

@@ -76,7 +76,8 @@ def train(
     """
     model, rule = io.BytesIO(), learning.normalization_rule
     rule = "nfc" if rule == "auto" else rule
-    more: dict[str, Any] = {}  # what is said at all is written into the model
+    # What is said at all is written into the model.
+    more: dict[str, Any] = {"pad_id": PAD, "eos_id": EOS, "bos_id": BOS, "unk_id": UNK}
     if learning.byte_fallback:
         more["byte_fallback"] = True
     if symbols := [*learning.user_defined_symbols, *learning.tags]:
@@ -91,10 +92,6 @@ def train(
             hard_vocab_limit=False,  # fewer pieces, not an error, when the corpus is small
             character_coverage=learning.character_coverage,
             **more,
-            pad_id=PAD,
-            eos_id=EOS,
-            bos_id=BOS,
-            unk_id=UNK,
             num_threads=1,  # recorded in the model, so not the number of cores
             minloglevel=2,
         )
