@@ -47,7 +47,7 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
                 )
         means = mean([checkpoint.prefix for checkpoint in chosen])
         for path, variable in weights_by_path(model).items():
-            variable.assign(means[f"{names.WEIGHTS}/{path}{names.VALUE}"])
+            variable.assign(means.pop(f"{names.WEIGHTS}/{path}{names.VALUE}"))
         with replacing(output) as draft:
             name = save_weights(draft, run_dir, model, last.manifest)
             record = [checkpoint.record() for checkpoint in chosen]

@@ -158,7 +158,7 @@ class CTranslate2Translator:
         for batch in batches([len(ids) for ids in sources], min(batch_tokens, _BATCH_TOKENS)):
             penalty, length = self._decoding.alpha, len(sources[batch[0]])
             if self._decoding.normalization != "marian":  # d(log penalty) / d(log length)
-                penalty *= length / (5 + length)
+                penalty = penalty * length / (5 + length)
             begun.append((batch, penalty, self._begin([sources[i] for i in batch], penalty)))
         for batch, penalty, promises in begun:
             for index, promise in zip(batch, promises, strict=True):
