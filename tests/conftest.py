@@ -145,6 +145,20 @@ def nvml_library(monkeypatch: pytest.MonkeyPatch) -> fake_nvml.FakeNvml:
     return fake_nvml.FakeNvml(monkeypatch)
 
 
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """A function that gives the one sentence with which a command must end, with this code."""
+
+    def sentence(code: int, main: Callable[[list[str]], int], *words: object) -> str:
+        assert main([*map(str, words)]) == code
+        out, said = capsys.readouterr()
+        assert (out, said.count("\n")) == ("", 1), out + said
+        assert said.startswith(f"{main.__module__}: ")
+        return said
+
+    return sentence
+
+
 @pytest.fixture(scope="session")
 def help_of() -> Callable[..., str]:
     """What a command prints at --help-all, or with another word, on 100 columns."""

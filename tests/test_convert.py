@@ -21,10 +21,6 @@ MARIAN = ("--from", "marian", "--model", "opus", "--out", "run")
         ((*MARIAN, "--config", "none.yaml"), "Cannot read the configuration none.yaml"),
     ],
 )
-def test_a_command_line_that_cannot_work(argv, said, capsys, tmp_path, monkeypatch):
+def test_a_command_line_that_cannot_work(argv, said, refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert convert.main(argv) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("hvd_nmt.convert: ")
-    assert said in error
-    assert error.count("\n") == 1
+    assert said in refused(2, convert.main, *argv)

@@ -54,13 +54,10 @@ def test_a_log_gets_it_beside_itself_or_where_it_is_told(tmp_path):
         assert page_of(folder).count("<h3>") == 12
 
 
-def test_a_mistake_is_one_sentence(capsys, tmp_path, monkeypatch):
+def test_a_mistake_is_one_sentence(refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, said in (
         ("nowhere", "nowhere does not exist"),
         (".", ". has no config.yaml and no "),
     ):
-        assert report.main([name]) == 4
-        error = capsys.readouterr().err
-        assert said in error
-        assert error.count("\n") == 1
+        assert said in refused(4, report.main, name)

@@ -54,12 +54,12 @@ def answer(script, given):
     return json.loads(done.stdout or "null")
 
 
-def convert_to(out, model):
-    return convert.main(["--from", "marian", "--model", str(model), "--out", str(out)])
+def words(model, out):
+    return "--from", "marian", "--model", str(model), "--out", str(out)
 
 
 def converted(model, out):
-    assert convert_to(out, model) == 0
+    assert convert.main(words(model, out)) == 0
     return out
 
 
@@ -284,7 +284,7 @@ def test_a_matrix_for_each_side_is_read_as_it_is(separate, tmp_path, capsys):
         ("vocab.json: ", "vocab.json"),
     ],
 )
-def test_what_cannot_be_imported_is_named(folder, tmp_path, capsys, message, change):
+def test_what_cannot_be_imported_is_named(folder, tmp_path, refused, message, change):
     other = shutil.copytree(folder, tmp_path / "model")
     weights = other / "model.safetensors"
     if isinstance(change, dict):
@@ -298,8 +298,5 @@ def test_what_cannot_be_imported_is_named(folder, tmp_path, capsys, message, cha
         added = {name: np.ones([64, WIDTH], np.float32)} if isinstance(change, set) else {}
         save_file({key: x for key, x in tensors.items() if key != name} | added, weights)
     out = tmp_path / "run"
-    assert convert_to(out, other) == 4
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    assert message in refused(4, convert.main, *words(other, out))
     assert not out.exists()
