@@ -16,7 +16,6 @@ from hvd_nmt.checkpoints.manifest import Manifest
 from hvd_nmt.checkpoints.names import SUFFIXES
 from hvd_nmt.checkpoints.run_files import CONFIG
 from hvd_nmt.config import EOS, PAD, Config, save
-from hvd_nmt.model.tokenizer import Tokenizer
 
 MAX_LENGTH = 40
 TOKENS_OF_SHORT = 2
@@ -74,9 +73,3 @@ def load_model(run_dir, which, compute_dtype="float32"):
     """Stands in for `hvd_nmt.checkpoints.weights.load_model`."""
     name = find(run_dir, which).name
     return CopyModel(TOKENS_OF_SHORT if name == "short" else MAX_LENGTH), 100
-
-
-def expected(run, lines):
-    """What a perfect copy of each line looks like, cut to what the model reads."""
-    tokenizer = Tokenizer(run / "spm.model")
-    return tokenizer.decode(ids[: MAX_LENGTH - 1] for ids in tokenizer.encode(lines))

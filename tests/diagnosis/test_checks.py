@@ -78,12 +78,6 @@ def unreached(error):
     return PlannedRun(FILES, [answers()[0], Answer(Host("v100b", 2), error=error)])
 
 
-def of_clock(differs_s):
-    """A run on two hosts, the clock of the second off by so much."""
-    first, second = answers()
-    return PlannedRun(FILES, [first, dataclasses.replace(second, clock_differs_s=differs_s)])
-
-
 def with_checkpoints(**options):
     return dataclasses.replace(FILES, checkpoints=CheckpointConfig(**options))
 
@@ -115,7 +109,8 @@ RUNS = {
     "the other name is unknown": planned(names={"v100a": []}),
     "the own name is unknown": planned(names={"v100b": []}),
     "the other name leads here": planned(names={"v100a": ["::1"]}),
-    "another clock": of_clock(3.2),
+    "another clock":
+        PlannedRun(FILES, [answers()[0], dataclasses.replace(answers()[1], clock_differs_s=3.2)]),
     "a read-only run directory": planned(run_dir={"error": "/mnt: Read-only file system"}),
     "another run holds the directory":
         planned(run_dir={"held_by": "process 77 on v100a"}),

@@ -11,7 +11,6 @@ import urllib.error
 import urllib.request
 import zipfile
 from pathlib import Path
-from urllib.parse import urlencode
 
 import pytest
 
@@ -133,19 +132,3 @@ def test_libretranslate_translates_as_our_export(server, out, tmp_path):
     assert len({*wanted}) > 40
     # It writes small letters where the source has no capital.
     assert found == [line.lower() for line in wanted]
-
-
-@pytest.mark.long
-def test_the_page_of_libretranslate_translates(server, out, tmp_path):
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("there is no Chromium: apt-get install chromium")
-    page = f"{server}/?" + urlencode({"source": "en", "target": "de", "q": LINES[0]})
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu",
-               f"--user-data-dir={tmp_path}", "--virtual-time-budget=20000"]  # fmt: skip
-    shown = subprocess.run([*command, "--dump-dom", page], capture_output=True, text=True)
-    (wanted,) = by_our_export(out, tmp_path, LINES[:1])
-    assert wanted.lower() in shown.stdout
-    picture = tmp_path / "page.png"
-    subprocess.run([*command, f"--screenshot={picture}", page], capture_output=True, check=True)
-    assert picture.stat().st_size > 20_000  # a blank page is 5,000

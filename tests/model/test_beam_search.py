@@ -192,39 +192,29 @@ def wide(K, **options):
 
 
 @pytest.mark.parametrize(
-    ("alpha", "compiled", "sharpness"),
-    [(0, True, 1.0), (0.6, True, 1.0), (0.6, False, 1.0), (2, True, 1e5)],
-)
-def test_wide_beam_finds_what_enumeration_finds(alpha, compiled, sharpness):
-    """Sharpness: no low score is mistaken for infinity."""
-    table, seeds, most = make_table(1, 4, sharpness), [5, 77, 300], 4
-    decoding = wide(120, length_penalty=alpha)  # more than there are candidates in any step
-    result = search_table(table, seeds, decoding, most, compiled)
-    for i, seed in enumerate(seeds):
-        expected = enumerate_finished(table, seed, most, decoding)
-        assert len(expected) == 3 + 9 + 27  # and not the empty one: eos is not the best first token
-        assert_same(hypotheses(result, i), expected)
-
-
-@pytest.mark.parametrize(
-    ("options", "least", "left"),
+    ("options", "least", "left", "more"),
     [
-        ({"coverage_penalty": 0.7}, 0, 39),
-        ({}, 3, 36),
-        ({"no_repeat_ngram": 1}, 0, 15),
-        ({"no_repeat_ngram": 2}, 0, 36),
-        ({"coverage_penalty": 0.2, "length_penalty": 0.3, "no_repeat_ngram": 1}, 3, 12),
+        ({"length_penalty": 0}, 0, 39, {}),
+        ({"length_penalty": 0.6}, 0, 39, {}),
+        ({"length_penalty": 0.6}, 0, 39, {"compiled": False}),
+        ({"length_penalty": 2}, 0, 39, {"sharpness": 1e5}),  # no low score passes for infinity
+        ({"coverage_penalty": 0.7}, 0, 39, {}),
+        ({}, 3, 36, {}),
+        ({"no_repeat_ngram": 1}, 0, 15, {}),
+        ({"no_repeat_ngram": 2}, 0, 36, {}),
+        ({"coverage_penalty": 0.2, "length_penalty": 0.3, "no_repeat_ngram": 1}, 3, 12, {}),
     ],
 )
-def test_wide_beam_keeps_the_rules_like_enumeration(options, least, left):
-    table, seeds, most = make_table(1, 4), [5, 77, 300], 4
+def test_wide_beam_finds_what_enumeration_finds(options, least, left, more):
+    table, seeds, most = make_table(1, 4, more.get("sharpness", 1.0)), [5, 77, 300], 4
+    # More hypotheses than there are candidates in any step.
     decoding = wide(120, min_length=least, **options)
-    given = {"least_B": np.array([least] * 3, np.int32)}
+    given = {"least_B": np.array([least] * 3, np.int32), "compiled": more.get("compiled", True)}
     result = search_table(table, seeds, decoding, most, real=3, **given)
     for i, seed in enumerate(seeds):
         rules = {"real": 3, "least": least}
         expected = enumerate_finished(table, seed, most, decoding, **rules)
-        assert len(expected) == left
+        assert len(expected) == left  # 39: without the empty one, whose eos is not the best token
         assert_same(hypotheses(result, i), expected)
 
 

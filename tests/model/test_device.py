@@ -17,7 +17,6 @@ SKYLAKE = {"avx2", "avx512f", "avx512_vnni"}
         ((6, 1), {"avx512_bf16"}, "float32"),  # Pascal; the processor does not count
         ((7, 0), {"avx512_bf16"}, "float16"),  # V100
         ((8, 0), set(), "bfloat16"),  # A100
-        ((9, 0), set(), "bfloat16"),  # H100
         ((), {"avx512_bf16"}, "float32"),  # unknown
     ],
 )

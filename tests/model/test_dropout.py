@@ -96,16 +96,6 @@ def test_the_first_mask_is_the_same_on_every_machine():
     assert ["".join("x."[int(unit)] for unit in row) for row in kept] == GOLDEN
 
 
-def test_a_graph_gives_the_same_mask_each_time_and_as_eager_code():
-    @tf.function
-    def graph(step):
-        return Dropout(step_seed(1, step, 0))(tf.ones([64, 33]), 0.5)
-
-    for step in (0, 1, 0):
-        found = graph(tf.constant(step, tf.int64)).numpy() != 0
-        np.testing.assert_array_equal(found, mask(seed_of(step=step)))
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_the_gradient_passes_the_same_mask(dtype):
     x = tf.cast(tf.random.stateless_normal([8, 50], [1, 2]), dtype)

@@ -35,17 +35,14 @@ def test_layer_norm_and_its_gradients_equal_kerass(offset, spread):
         np.testing.assert_allclose(mine, reference, rtol=2e-4, atol=2e-4 * largest, err_msg=name)
 
 
-def normalised(x):
-    x = np.asarray(x).astype(np.float64)
-    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_layer_norm_computes_in_float32_and_gives_the_dtype_it_gets(dtype):
     x = tf.cast(normal(4, 16) + 30, dtype)  # in float16 the squares would be inexact
     y = layers.LayerNorm(ModelConfig(width=16), "norm")(x)
     assert y.dtype == dtype
-    np.testing.assert_allclose(tf.cast(y, tf.float32), normalised(x), rtol=2**-8, atol=2**-10)
+    x = np.asarray(x).astype(np.float64)
+    wanted = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+    np.testing.assert_allclose(tf.cast(y, tf.float32), wanted, rtol=2**-8, atol=2**-10)
 
 
 def test_gradients_of_a_tall_kernel_equal_those_of_a_plain_product():

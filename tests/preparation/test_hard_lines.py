@@ -91,24 +91,3 @@ def test_pairs_stay_pairs(tmp_path_factory, seed, block_pairs):
         assert lengths[stems.index(stem)].tolist() == [*map(len, alone)]
         cut = [sentence if len(sentence) <= 20 else [*sentence[:19], 1] for sentence in alone]
         assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == cut
-
-
-def test_lines_of_a_megabyte_and_dev_that_is_not_utf8(tmp_path):
-    """Dev and test keep every line, so that line i stays line i."""
-    lines = [b"word", b"word " * 200_000, b"\xff" * 1_000_000, b"\x00" * 1_000_000, b"", b"Wort"]
-    paths = tmp_path / "en", tmp_path / "de"
-    for path in paths:
-        path.write_bytes(b"\n".join(lines))
-    out = tmp_path / "text.en", tmp_path / "text.de"
-    files = CorpusFiles("", ("en", "de"), {"dev": Input.of([paths])}, Rules())
-    part = parts.clean("dev", [files], out, tmp_path, wrong_bytes="skip")
-    assert part.pairs == 6
-    kept = list(text.read_lines(out[0]))
-    assert kept == ["word", "word " * 200_000, "\ufffd" * 1_000_000, " " * 1_000_000, "", "Wort"]
-    stems = tmp_path / "x", tmp_path / "y"
-    limit = LengthLimit(20, skip=False)
-    encoding.encode(part, (model(), model()), limit, stems, is_train=False)
-    offsets = np.load(tmp_path / "x.offsets.npy")
-    assert len(offsets) == 7
-    assert np.diff(offsets).max() == 20
-    assert part.truncated == 1

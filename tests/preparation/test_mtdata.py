@@ -47,11 +47,7 @@ def test_a_corpus_comes_from_the_cache_of_mtdata(tmp_path, monkeypatch, capsys):
     assert prepare.main(["--corpus", f"mtdata:{NAME}", *words]) == 0
     assert "nothing to prepare" in capsys.readouterr().out
     for name, code, says in (
-        (
-            NAME.replace("20230412", "20230413"),
-            2,
-            "-deu-eng: `python -m mtdata list",
-        ),
+        (NAME.replace("20230412", "20230413"), 2, "-deu-eng: `python -m mtdata list"),
         (NAME.replace("20230412", "20220303"), 3, "see that the network is there"),
     ):
         assert prepare.main(["--corpus", f"mtdata:{name}", *words, "--overwrite"]) == code
