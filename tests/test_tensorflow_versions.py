@@ -121,19 +121,6 @@ def test_it_is_resumed(cwd, resumed, writer, reader):
 
 
 @BOTH_WAYS
-def test_it_is_translated(cwd, toy_data, writer, reader):
-    """As the writer's own evaluation did."""
-    found = ask(
-        PYTHONS[reader], "-m", "hvd_nmt.translate", "--run", cwd / writer, "--checkpoint",
-        f"model.ckpt-{LAST}", "--beam-size", "1", cwd=cwd, env=toy.environment(cwd),
-        input=(toy_data / "dev.en").read_text(encoding="utf-8"),
-    )  # fmt: skip
-    hypotheses = cwd / writer / "hypotheses" / f"dev.{LAST}.txt"
-    assert found == hypotheses.read_text(encoding="utf-8")
-    assert len(set(found.splitlines())) > 1
-
-
-@BOTH_WAYS
 def test_it_is_restored_by_its_meta_graph(cwd, restored, writer, reader):
     """By a TensorFlow 1 saver: each weight to the bit, and logits as the writer computes them."""
     wanted, found = restored[writer][writer], restored[reader][writer]

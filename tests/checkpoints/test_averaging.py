@@ -16,7 +16,7 @@ from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.names import ALL_SUFFIXES
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import adam_state, keyed_variables, run_state, weights_by_path
-from hvd_nmt.common.errors import ConfigError, RunError
+from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.config import ModelConfig
 from hvd_nmt.model.transformer import Transformer
@@ -155,9 +155,3 @@ def test_checkpoint_of_another_vocabulary(run):
     refused(run, [new, Checkpoint(old.prefix, manifest)], r"model\.ckpt-30 is of another .*vocab")
     (run / "spm.model").write_bytes(b"other pieces")
     refused(run, [new, old], r"spm\.model is not the vocabulary")
-
-
-def test_output_that_is_there_is_refused(run):
-    for output in (run, run / "best_models", run / "spm.model"):
-        with pytest.raises(ConfigError, match="already exists: choose another --out,"):
-            averaging.write(run, newest_first(run), output)

@@ -65,7 +65,7 @@ def test_two_ranks_give_the_scores_of_one(alone, two_ranks, data):
     assert abs(len(shares[0]) - len(shares[1])) <= 1
 
 
-def test_bleu_and_chrf_are_sacrebleu_s_own(evaluator, alone, tmp_path, monkeypatch):
+def test_bleu_and_chrf_are_sacrebleu_s_own(evaluator, alone, monkeypatch):
     """Against references made of the model's own translations, so that the scores are not 0."""
     references = [
         " ".join(word for at, word in enumerate(line.split()) if (at + number) % 6)
@@ -80,19 +80,16 @@ def test_bleu_and_chrf_are_sacrebleu_s_own(evaluator, alone, tmp_path, monkeypat
 
     monkeypatch.setattr(sacrebleu.BLEU, "corpus_score", noted)
     scores = evaluator()
-    path = tmp_path / "dev.txt"
-    path.write_text("".join(line + "\n" for line in scores.hypotheses), encoding="utf-8")
-
-    hypotheses = path.read_text(encoding="utf-8").split("\n")[:-1]
-    bleu = sacrebleu.corpus_bleu(hypotheses, [evaluator.references])
-    chrf = sacrebleu.corpus_chrf(hypotheses, [evaluator.references])
-
+    bleu, chrf, ter = (
+        score(scores.hypotheses, [references])
+        for score in (sacrebleu.corpus_bleu, sacrebleu.corpus_chrf, sacrebleu.corpus_ter)
+    )
     assert 5 < bleu.score < 95
     assert scores.values["sacrebleu"] == bleu.score
     assert len(scored) == 2 + 1  # pseudo-BLEU, BLEU with its interval; and the one above
     assert 0.1 < scores.margins["sacrebleu_margin"] < 30
     assert scores.values["chrf"] == chrf.score
-    assert scores.values["ter"] == sacrebleu.corpus_ter(hypotheses, [evaluator.references]).score
+    assert scores.values["ter"] == ter.score
 
 
 def test_scores_by_another_tokenizer_name_it(evaluator, tmp_path, monkeypatch):

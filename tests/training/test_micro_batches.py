@@ -119,21 +119,6 @@ def test_the_norm_in_float16_is_that_without_the_loss_scale(slices):
     assert norms[1] == pytest.approx(norms[0], rel=0.01)
 
 
-def test_gradients_of_float16_have_one_scale():
-    """The tied matrix too, with its sparse gradient of the look-up."""
-    model, batch = build(precision="float16"), next(stream())
-    model.optimizer.inner_optimizer  # noqa: B018  # the scale is there: it is no plain Adam
-    whole, sliced = (model.own_gradients(batch, number)[1] for number in (1, 3))
-    scale = float(model.optimizer.loss_scale)
-    assert scale > 1000
-    exact = build().own_gradients(batch, 1)[1]
-    for weight, one, many, true in zip(model.trained, whole, sliced, exact, strict=True):
-        assert isinstance(many, tf.Tensor)
-        size = np.abs(true).max()
-        np.testing.assert_allclose(one / scale, true, atol=2e-2 * size, err_msg=weight.name)
-        np.testing.assert_allclose(many / scale, true, atol=2e-2 * size, err_msg=weight.name)
-
-
 @pytest.mark.parametrize("row", [0, ROWS - 2])
 def test_a_loss_that_is_not_finite_in_any_slice_is_noticed(monkeypatch, row):
     model, batch = build(slices=3), next(stream())

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import toy
 from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.model import device
@@ -135,16 +134,3 @@ def test_ranks_with_other_processors_are_refused(monkeypatch):
         monkeypatch.setattr(horovod, "gather", lambda kind, other=other: [kind, other])
         with pytest.raises(ClusterError, match=r"use training\.optimizer adam"):
             require_equal_devices("CPU, 1 thread")
-
-
-@pytest.mark.long
-def test_one_two_and_four_ranks_train_the_same_model(toy_commands, toy_data, tmp_path):
-    losses = []
-    for ranks in (1, 2, 4):
-        options = ("--training.optimizer", "muon", "--model.dropout", "0")
-        run = toy.train_options(toy_data, f"run{ranks}", 15, *options)
-        done = toy_commands.train(*run, cwd=tmp_path, ranks=ranks)
-        assert done.returncode == 0, done.stderr
-        losses.append([line["train_loss"] for line in toy.metrics(tmp_path / f"run{ranks}")])
-    assert losses[0][-1] < 0.95 * losses[0][0]
-    np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=1e-3)

@@ -11,7 +11,15 @@ import pytest
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import ClusterError, RunError, UserError
-from hvd_nmt.config import CheckpointConfig, Config, EvaluationConfig, ModelConfig, TrainingConfig
+from hvd_nmt.config import (
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    ModelConfig,
+    TrainingConfig,
+)
+from hvd_nmt.config.mixture import END, Stage
 from hvd_nmt.data import corpus
 from hvd_nmt.training import horovod, run_directory
 from hvd_nmt.training.horovod import Rank
@@ -80,6 +88,7 @@ def test_another_vocabulary_is_refused(tmp_path: Path, data: corpus.DataDirector
         ({"model": ModelConfig(width=128)}, "model.width"),
         ({"training": TrainingConfig(seed=2)}, "training.seed"),
         ({"training": TrainingConfig(tokens_per_step=2048)}, "training.tokens_per_step"),
+        ({"data": DataConfig(stages=(Stage(END, {"a": 1.0}),))}, "data.stages"),
     ],
 )
 def test_what_decides_the_run_may_not_change(
@@ -94,20 +103,16 @@ def test_what_decides_the_run_may_not_change(
 
 def test_what_may_change_is_written_and_said(tmp_path: Path, data: corpus.DataDirectory) -> None:
     describe(tmp_path, Config(), data)
-    training = TrainingConfig(learning_rate=1.0)
+    training = TrainingConfig(learning_rate=1.0, precision="float16")
     longer = Config(training=training, checkpoints=CheckpointConfig(keep=9))
     assert describe(tmp_path, longer, data) == [
         "Changed since this run was started: training.learning_rate 2.0 -> 1.0",
+        "Changed since this run was started: training.precision auto -> float16",
         "Changed since this run was started: checkpoints.keep 3 -> 9",
         "From step 1 the learning rate is 8.73e-08, by the old settings 1.75e-07.",
     ]
     found = configuration.load(tmp_path / "config.yaml")
     assert found == dataclasses.replace(longer, run_dir=tmp_path)
-
-
-def begun(run_dir: Path, **start: object) -> None:
-    line = {"time_s": 1.0, "kind": "start", "first_step": 1} | start
-    (run_dir / "metrics.jsonl").write_text(json.dumps(line) + "\n")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +131,8 @@ def test_bleu_keeps_the_tokenizer_that_the_run_began_with(
 ) -> None:  # fmt: skip
     """Of a Thai target; {}: a run of the version before, which knew only 13a."""
     if start is not None:
-        begun(tmp_path, **start)
+        line = {"time_s": 1.0, "kind": "start", "first_step": 1} | start
+        (tmp_path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     monkeypatch.setitem(sys.modules, "MeCab", None)
     monkeypatch.delitem(sys.modules, "sacrebleu.tokenizers.tokenizer_ja_mecab", raising=False)
     data = dataclasses.replace(

@@ -135,14 +135,6 @@ def test_an_evaluation_that_a_signal_cuts_off_is_left_to_the_next_start(base, tm
     assert [line["kind"] for line in read_metrics(tmp_path)] == ["save"]
 
 
-def test_what_is_evaluated_is_saved_first(base, tmp_path, capfd):
-    with Ending(base, tmp_path) as ending:
-        for step in range(1, 21):
-            ending.step(step)
-    assert ending.done == ["save 10", "evaluate", "note 10", "save 20", "evaluate", "note 20"]
-    assert StopRequest.LINE not in capfd.readouterr().err
-
-
 def test_saves_between_evaluations(base, tmp_path):
     with Ending(base, tmp_path, save_every=5) as ending:
         for step in range(1, 18):

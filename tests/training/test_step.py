@@ -1,11 +1,10 @@
 """The training step: the number of ranks changes nothing, and nothing changes unnoticed.
 
-That an average instead of the sum would be seen, on very unequal shares, is shown in test_cluster.
+That it would see an average instead of the sum: ranks have different numbers of tokens.
 """
 
 import functools
 import itertools
-import os
 import time
 
 import numpy as np
@@ -58,7 +57,7 @@ CURVES = ("train_loss", "train_nll", "Loss_Optimization/global_gradient_norm")
 
 @pytest.fixture(scope="module")
 def curves(toy_commands, toy_data, tmp_path_factory):
-    """Runs, each made when it is asked for: ranks -> (metrics of each step, run directory).
+    """Runs, each made when it is asked for: ranks -> metrics of each step.
 
     That of one rank, with which others are compared, has no graph.
     """
@@ -71,13 +70,13 @@ def curves(toy_commands, toy_data, tmp_path_factory):
         assert done.returncode == 0, done.stdout + done.stderr
         lines = toy.metrics(cwd / "run")
         assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
-        return lines, cwd / "run"
+        return lines
 
     return curve
 
 
 def values(curves, ranks, tag):
-    return np.array([line[tag] for line in curves(ranks)[0]])
+    return np.array([line[tag] for line in curves(ranks)])
 
 
 @pytest.mark.parametrize("ranks", MANY_RANKS)
@@ -140,22 +139,6 @@ def test_a_program_gives_the_gradients_of_the_graph(precision, pieces, monkeypat
         largest = float(tf.reduce_max(abs(one - other)))
         # Processors that compute in float16 also sum in it.
         assert largest <= {"float32": 1e-5, "float16": 3e-2}[precision] * scale, weight.name
-
-
-@pytest.mark.parametrize("ranks", MANY_RANKS)
-def test_many_ranks_end_at_the_weights_of_one(curves, ranks):
-    one, many = (
-        tf.train.load_checkpoint(os.fspath(curves(n)[1] / f"model.ckpt-{STEPS}"))
-        for n in (1, ranks)
-    )
-    names = [
-        name for name, shape in one.get_variable_to_shape_map().items()
-        if name.startswith("model/") and shape
-    ]  # fmt: skip
-    assert len(names) >= 30
-    for name in names:
-        difference = np.abs(one.get_tensor(name) - many.get_tensor(name)).max()
-        assert difference < 1e-4, name
 
 
 def test_the_parts_of_a_step_are_not_negative_and_sum_to_its_time(curves):
