@@ -15,7 +15,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import sacrebleu
 from sacrebleu.dataset import DATASETS
 
 import copying
@@ -68,11 +67,6 @@ def test_checkpoints_and_files_are_scored_side_by_side(folder, capsys):
     assert kept["copy.txt"] == copying.LINES
     pairs = zip(copying.LINES, kept["short.txt"], strict=True)
     assert all(line.startswith(short) for line, short in pairs)
-    files = ("kept/copy.txt", "kept/short.txt", "theirs")
-    for row, name in zip(found["systems"], files, strict=True):
-        lines = Path(name).read_text().splitlines()
-        right = sacrebleu.CHRF().corpus_score(lines, [copying.LINES]).score
-        assert row["scores"]["chrF2"]["score"] == right
     assert found["checkpoints"] == ["run/copy", "run/short"]
     assert (found["beam_size"], found["references"]) == (4, ["source"])
     assert found["seed"] == 12345
@@ -151,16 +145,12 @@ FILES = ("--reference", "source", "--hypotheses")
         ((*OURS, "copy", "--keep", "theirs"), 2, "theirs: File exists: fix that, or give anoth"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_sentence(words, code, says, folder, capsys):
+def test_a_mistake_is_one_sentence(words, code, says, folder, refused):
     Path("latin").write_bytes(b"h\xe4tte\n")
     write("long", [*copying.LINES, "dog"])
     Path("kept").mkdir()
     write("kept/copy.txt", copying.LINES)
-    assert evaluate.main([*words]) == code
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith(f"hvd_nmt.evaluate: {says}")
-    assert err.count("\n") == 1
+    assert f"evaluate: {says}" in refused(code, evaluate.main, *words)
     assert Path("kept/copy.txt").read_text().splitlines() == copying.LINES
 
 
@@ -228,17 +218,15 @@ def test_checkpoints_are_translated_as_translate_does_on_the_run_s_own_dev_text(
     assert out.read_text(encoding="utf-8") == texts[1] != texts[0]
 
 
-def test_best_is_the_default_and_missing_data_are_said(toy_run, tmp_path, capsys):
+def test_best_is_the_default_and_missing_data_are_said(toy_run, tmp_path, capsys, refused):
     run = os.fspath(toy_run)
     (row,) = told(capsys, "--run", run, "--beam-size", "1")["systems"]
     assert row["name"] == find(toy_run, "best").name
     assert row["name"].startswith("val_loss=")
-    assert evaluate.main(["--run", run, "--part", "test"]) == 3
-    assert "has no test text to score" in capsys.readouterr().err
+    said = refused(3, evaluate.main, "--run", run, "--part", "test")
+    assert "has no test text to score" in said
     values = config.load(toy_run / "config.yaml")
     data = dataclasses.replace(values.data, directory=tmp_path / "gone")
     config.save(dataclasses.replace(values, data=data), tmp_path / "config.yaml")
-    assert evaluate.main(["--run", str(tmp_path)]) == 3
-    error = capsys.readouterr().err
-    assert "gone on this machine: copy them there, or run this" in error
-    assert error.count("\n") == 1
+    said = refused(3, evaluate.main, "--run", tmp_path)
+    assert "gone on this machine: copy them there, or run this" in said

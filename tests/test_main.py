@@ -74,7 +74,7 @@ def test_a_python_without_the_packages_gets_a_sentence():
 
 def test_python_dash_m_and_listing_without_heavy_modules():
     code = """
-import sys, runpy
+import sys, runpy, hvd_nmt.config
 sys.argv = ["hvd_nmt"]
 try:
     runpy.run_module("hvd_nmt", run_name="__main__")

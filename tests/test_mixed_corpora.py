@@ -118,12 +118,3 @@ def test_evaluate_scores_each_corpus(done, toy_commands: Forks) -> None:
     corpora = json.loads(said.stdout)["corpora"]
     assert list(corpora) == ["clean (en-de)", "crawled (en-de)"]
     assert [of["sentences"] for of in corpora.values()] == [24, 24]
-
-
-def test_stages_may_not_change(done, toy_commands: Forks, mixed_data: Path) -> None:
-    cwd, _ = done
-    other = STAGES.replace("crawled: 3", "crawled: 2")
-    (cwd / "hvd_nmt.yaml").write_text(f"data: {{stages: [{other}]}}")
-    refused = toy_commands.train(*toy.train_options(mixed_data, "run", 40), cwd=cwd)
-    assert refused.returncode == 4
-    assert "was started with data.stages" in refused.stderr

@@ -17,7 +17,6 @@ import tensorflow as tf
 import copying
 from hvd_nmt import translate
 from hvd_nmt.checkpoints import weights
-from hvd_nmt.translation import engine
 
 
 @pytest.fixture
@@ -61,15 +60,6 @@ def forked(run, toy_commands, tmp_path):
         return toy_commands.run(WITH_COPIES.format(change=change), *words, cwd=tmp_path, **more)
 
     return command
-
-
-def test_lines_keep_their_order(run, pipe, monkeypatch):
-    monkeypatch.setattr(engine, "CHUNK_LINES", 7)
-    words = ["dog", "red", "house", "man", "woman", "runs"]
-    lines = [" ".join(words[i % 6 : i % 5 + i % 6 + 1]) for i in range(60)]
-    code, out, err = pipe("\n".join(lines).encode(), "--batch-tokens", "30")
-    assert (code, err) == (0, "")
-    assert out.decode().splitlines() == copying.expected(run, lines) == lines
 
 
 def test_a_long_line_is_split_and_nothing_is_lost(pipe):
@@ -182,7 +172,8 @@ def test_empty_translations_are_counted(pipe, monkeypatch):
 
 def test_help_and_mistakes_do_not_wait_for_tensorflow():
     check = (
-        "import sys; from hvd_nmt import average, bench, convert, evaluate, export, translate\n"
+        "import sys, hvd_nmt.prepare\n"
+        "from hvd_nmt import average, bench, convert, evaluate, export, translate\n"
         "commands = (translate, evaluate, bench, export, convert, average)\n"
         "for words in (['--help'], ['--run', 'x', '--beem-size', '3', '--lats', '3']):\n"
         "    for command in commands:\n"
