@@ -76,6 +76,8 @@ def test_draws_depend_on_seed_and_number_alone(model, sources):
     first = {i: t[0].ids.tolist() for i, t in translator.translate(sources[:2])}
     moved = translator.translate(sources[1::-1], numbers=[1, 0])
     assert {1 - i: t[0].ids.tolist() for i, t in moved} == first
+    apart = translator.translate(sources[:2], batch_tokens=1)
+    assert {i: t[0].ids.tolist() for i, t in apart} == first
     other = Translator(model, Decoding(sample=True, seed=2))
     assert {i: t[0].ids.tolist() for i, t in other.translate(sources[:2])} != first
 
