@@ -10,6 +10,7 @@ A run may be finished, still going on or crashed. report.html needs no network a
 """
 
 import sys
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,8 +38,9 @@ def main(options: Options) -> None:
     inside = options.run if options.run.is_dir() else options.run.parent
     summary = RunSummary(read_any_run(options.run))
     written = render.write(summary, options.output or inside)
-    for line in (*map(" ".join, summary.headline), *written):
-        print(line)
+    for line in map(" ".join, summary.headline):
+        print(textwrap.fill(line, 100, break_on_hyphens=False, break_long_words=False))
+    print(*written, sep="\n")
 
 
 if __name__ == "__main__":
