@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -149,11 +150,11 @@ def nvml_library(monkeypatch: pytest.MonkeyPatch) -> fake_nvml.FakeNvml:
 def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """A function that gives the one sentence with which a command must end, with this code."""
 
-    def sentence(code: int, main: Callable[[list[str]], int], *words: object) -> str:
-        assert main([*map(str, words)]) == code
+    def sentence(code: int, command: ModuleType, *words: object) -> str:
+        assert command.main([*map(str, words)]) == code
         out, said = capsys.readouterr()
         assert (out, said.count("\n")) == ("", 1), out + said
-        assert said.startswith(f"{main.__module__}: ")
+        assert said.startswith(f"{command.__name__}: ")
         return said
 
     return sentence

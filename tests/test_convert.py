@@ -23,4 +23,4 @@ MARIAN = ("--from", "marian", "--model", "opus", "--out", "run")
 )
 def test_a_command_line_that_cannot_work(argv, said, refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert said in refused(2, convert.main, *argv)
+    assert said in refused(2, convert, *argv)

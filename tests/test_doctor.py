@@ -93,7 +93,7 @@ def test_a_failed_all_reduce_is_a_failed_check(capsys, cluster, monkeypatch):
     ],
 )
 def test_what_cannot_work_is_one_sentence(refused, cluster, argv, sentence):
-    assert sentence in refused(2, doctor.main, *argv)
+    assert sentence in refused(2, doctor, *argv)
 
 
 def test_the_host_files_of_the_repository_are_read(capsys, cluster):

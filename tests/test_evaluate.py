@@ -150,7 +150,7 @@ def test_a_mistake_is_one_sentence(words, code, says, folder, refused):
     write("long", [*copying.LINES, "dog"])
     Path("kept").mkdir()
     write("kept/copy.txt", copying.LINES)
-    assert f"evaluate: {says}" in refused(code, evaluate.main, *words)
+    assert f"evaluate: {says}" in refused(code, evaluate, *words)
     assert Path("kept/copy.txt").read_text().splitlines() == copying.LINES
 
 
@@ -223,10 +223,10 @@ def test_best_is_the_default_and_missing_data_are_said(toy_run, tmp_path, capsys
     (row,) = told(capsys, "--run", run, "--beam-size", "1")["systems"]
     assert row["name"] == find(toy_run, "best").name
     assert row["name"].startswith("val_loss=")
-    said = refused(3, evaluate.main, "--run", run, "--part", "test")
+    said = refused(3, evaluate, "--run", run, "--part", "test")
     assert "has no test text to score" in said
     values = config.load(toy_run / "config.yaml")
     data = dataclasses.replace(values.data, directory=tmp_path / "gone")
     config.save(dataclasses.replace(values, data=data), tmp_path / "config.yaml")
-    said = refused(3, evaluate.main, "--run", tmp_path)
+    said = refused(3, evaluate, "--run", tmp_path)
     assert "gone on this machine: copy them there, or run this" in said

@@ -117,5 +117,5 @@ def test_mistakes_are_one_sentence_and_an_exit_code(toy_run, tmp_path, refused):
         (["--run", str(toy_run), "--verify-on", os.devnull], 3, "has no text: give"),
         (["--run", str(toy_run), "--languages", "en-de"], 2, "en-de needs --to argos"),
     ):
-        assert message in refused(code, export.main, *words, *more)
+        assert message in refused(code, export, *words, *more)
     assert not (tmp_path / "x").exists()

@@ -328,7 +328,7 @@ def test_dev_and_test_pairs_are_all_kept(toy):
     toy.write("dev", [("", "LEER"), ("man " * 100, "MAN"), ("dog", "DOG")])
     toy.write("test", [("", ""), ("dog", "DOG")])
     toy.options["test-source"].write_bytes(b"\nd\xffg\n")
-    assert toy.run(wrong_bytes="skip") == 0
+    assert toy.run(not_utf8="skip") == 0
     data = corpus.load(toy.out)
     assert data.text("test") == (["", "d\ufffdg"], ["", "DOG"])
     assert data.text("dev")[0][1] == "man " * 100
@@ -373,7 +373,7 @@ def test_dev_pairs_can_be_held_out(toy, remove_leaks):
 )  # fmt: skip
 def test_wrong_data_is_one_sentence_with_code_3_and_leaves_nothing(toy, refused, spoil, message):
     spoil(toy)
-    assert re.search(message, refused(3, prepare.main, *toy.argv()))
+    assert re.search(message, refused(3, prepare, *toy.argv()))
     assert toy.left() == []
 
 

@@ -60,4 +60,4 @@ def test_a_mistake_is_one_sentence(refused, tmp_path, monkeypatch):
         ("nowhere", "nowhere does not exist"),
         (".", ". has no config.yaml and no "),
     ):
-        assert said in refused(4, report.main, name)
+        assert said in refused(4, report, name)

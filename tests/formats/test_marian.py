@@ -298,5 +298,5 @@ def test_what_cannot_be_imported_is_named(folder, tmp_path, refused, message, ch
         added = {name: np.ones([64, WIDTH], np.float32)} if isinstance(change, set) else {}
         save_file({key: x for key, x in tensors.items() if key != name} | added, weights)
     out = tmp_path / "run"
-    assert message in refused(4, convert.main, *words(other, out))
+    assert message in refused(4, convert, *words(other, out))
     assert not out.exists()

@@ -218,7 +218,7 @@ def test_what_does_not_fit_is_named(rows, spm, tmp_path, refused):
         prefix = save(tmp_path / case, {f"ForwardPass/{key}": v for key, v in left.items()})
         words = ["--from", "openseq2seq", "--checkpoint", prefix, "--vocabulary", spm]
         words += ["--heads", HEADS, "--out", tmp_path / "run"]
-        assert message in refused(4, convert.main, *words)
+        assert message in refused(4, convert, *words)
     assert not (tmp_path / "run").exists()
 
 

@@ -70,7 +70,7 @@ def test_the_fused_adam_equals_kerass(clip, decay, on):
     theirs = weights()
     found = run(Adam(decoupled_decay=decay, **constants), weights(), clip_norm=clip)
     kerass = keras.optimizers.AdamW(weight_decay=decay, global_clipnorm=clip or None, **constants)
-    kerass.exclude_from_weight_decay([variable for variable in theirs if variable.ndim == 1])
+    kerass.exclude_from_weight_decay([v for v in theirs if v.shape.rank == 1])
     kerass.build(theirs)
     for step in range(20):
         kerass.learning_rate = 0.01 * (step + 1)
