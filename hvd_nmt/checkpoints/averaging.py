@@ -45,15 +45,19 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
                     f"{checkpoint.prefix} is of another model or vocabulary than {last.prefix}: "
                     "average checkpoints of equal models."
                 )
-        means = mean([checkpoint.prefix for checkpoint in chosen])
-        for path, variable in weights_by_path(model).items():
-            variable.assign(means.pop(f"{names.WEIGHTS}/{path}{names.VALUE}"))
+        assign(model, mean([checkpoint.prefix for checkpoint in chosen]))
         with replacing(output) as draft:
             name = save_weights(draft, run_dir, model, last.manifest)
             record = [checkpoint.record() for checkpoint in chosen]
             what = "the mean of the weights of these checkpoints"
             run_files.write_record(draft / "average.json", {"what": what, "checkpoints": record})
     return output / name
+
+
+def assign(model: Transformer, weights: dict[str, np.ndarray]) -> None:
+    """Give a model these weights of another of the same sizes, in place."""
+    for path, variable in weights_by_path(model).items():
+        variable.assign(weights[f"{names.WEIGHTS}/{path}{names.VALUE}"])
 
 
 def save_weights(folder: Path, run_dir: Path, model: Transformer, manifest: Manifest) -> str:

@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Self, TextIO, cast, final
@@ -190,7 +191,7 @@ class _OutlivingStream:
 
     def __init__(self, stream: TextIO, name: str, command: str) -> None:
         self._stream, self._name, self._command = stream, name, command
-        self._has_failed = False
+        self._has_failed, self._lock = False, threading.Lock()
 
     def write(self, text: str) -> int:
         self._outlive(lambda: self._stream.write(text))
@@ -208,7 +209,11 @@ class _OutlivingStream:
         except OSError as error:
             # What is still in Python's buffer would come with the next, perhaps in its midst.
             number = self._stream.fileno()
-            with open(os.devnull, "wb") as nowhere, os.fdopen(os.dup(number), "wb") as kept:
+            with (
+                self._lock,
+                open(os.devnull, "wb") as nowhere,
+                os.fdopen(os.dup(number), "wb") as kept,
+            ):
                 os.dup2(nowhere.fileno(), number)
                 self._stream.flush()
                 os.dup2(kept.fileno(), number)

@@ -4,6 +4,7 @@ A file is written under another name, synced, renamed, and then its directory is
 crash, also of the machine, there is the old content or the new one.
 """
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -96,13 +97,16 @@ def try_lock(stream: IO[Any], wait: bool = False) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
+        if error.errno == errno.ESTALE:  # removed by another host
+            return False
         print(
             f"warning: the file system of {stream.name} has no locks ({error.strerror}), so a "
             "second process would not be stopped: start only one.",
             file=sys.stderr,
         )
     with suppress(FileNotFoundError):
-        return os.path.samestat(os.stat(stream.name), os.fstat(stream.fileno()))
+        own = os.fstat(stream.fileno())
+        return own.st_nlink > 0 and os.path.samestat(os.stat(stream.name), own)
     return False
 
 

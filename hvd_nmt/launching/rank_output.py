@@ -143,7 +143,7 @@ class Output:
             self._unread.put((stream, text), timeout=0 if self._dropped else _STANDS_STILL_S)
         except queue.Full:
             with contextlib.suppress(queue.Empty):  # it was read just now
-                self._dropped += self._unread.get_nowait()[1].count("\n")
+                self._dropped += max(1, self._unread.get_nowait()[1].count("\n"))
                 self._unread.task_done()
             self._unread.put((stream, text))
 
@@ -152,8 +152,8 @@ class Output:
         failed = collections.defaultdict[int, str](str)  # stream -> why
         while True:
             stream, text = self._unread.get()
-            if dropped := self._dropped:
-                self._dropped = 0
+            dropped, self._dropped = self._dropped, 0
+            if dropped:
                 text = f"... {count(dropped, 'line')} dropped: the output was not read\n{text}"
             if failed[stream]:
                 text = f"\n... lines are missing here: {failed[stream]}\n{text}"

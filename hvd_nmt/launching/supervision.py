@@ -56,6 +56,8 @@ def _first_outlook(
     """What the hosts say; ranks of a launcher that was killed have a patience to end."""
     until_s = time.monotonic() + patience_s
     while (outlook := preflight.look(job, links)).held_by and time.monotonic() < until_s:
+        if len(outlook.hindrances) > 1:
+            break  # what no patience mends
         say(
             f"another run is in the run directory ({outlook.held_by}): waits {patience_s:g} s for "
             "its end, as ranks of a killed launcher end by themselves."

@@ -142,6 +142,7 @@ def _host_samples(path: Path, problems: Problems) -> HostSamples:
             header, start = line, start + 1
         else:
             samples.append(line | {"start": start})
+    samples.sort(key=lambda sample: sample["time_s"])  # of starts with other clocks
     return HostSamples(header.get("host", path.stem), header, samples)
 
 

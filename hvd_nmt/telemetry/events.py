@@ -91,8 +91,8 @@ class EventStore(contextlib.AbstractContextManager["EventStore"]):
             begun_s = max([clock_s, *(line["time_s"] for line in before)])
             self.clock_ahead_s = begun_s - clock_s
             """by how much the times here are later than the clock, which was set back"""
-            self.zero_s = begun_s - time.monotonic()
-            """the run's unix time, which never goes back, at zero of the monotonic clock"""
+            self.zero_s = begun_s - jsonl.uptime_s()
+            """the run's unix time, which never goes back, when the machine was started"""
             jsonl.drop_steps(self._path, after_step)
             self._file = jsonl.JsonlFile(self._path)
             older = list(logdir.glob("events.*"))
@@ -119,7 +119,7 @@ class EventStore(contextlib.AbstractContextManager["EventStore"]):
 
     def record(self, kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Writes JSON values as a line, which is returned; a "text" has a step and is Markdown."""
-        line = {"time_s": self.zero_s + time.monotonic(), "kind": kind, **values}
+        line = {"time_s": self.zero_s + jsonl.uptime_s(), "kind": kind, **values}
         with self._explained():
             self._file.append(line)
             self._events.write(line.get("step", 0), tagged(line), line["time_s"])

@@ -11,7 +11,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -19,6 +19,7 @@ import psutil
 
 _MIN_RTT, _NOT_KNOWN = slice(148, 152), 2**32 - 1
 """of the kernel's struct tcp_info: the field tcpi_min_rtt, microseconds"""
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
 _BYTES_PER_MB = 1e6  # network cards are sold, and `iftop` reports, in powers of ten
 
 
@@ -39,14 +40,20 @@ def process_space() -> str:
     return socket.gethostname()
 
 
-def round_trip_ms() -> float | None:
-    """The longest to another host of this process's connections, by TCP's measure; None: none.
+def addresses() -> list[str]:
+    """Those of this host on any network."""
+    cards = psutil.net_if_addrs().values()
+    return [each.address for card in cards for each in card if each.family in _INTERNET]
+
+
+def round_trip_ms(peers: Collection[str]) -> float | None:
+    """The longest of this process's connections to these addresses, by TCP's measure; None: none.
 
     Each is the shortest of the last minutes: what waits before a full link is no part of it.
     """
     found = []
     for connection in psutil.Process().net_connections("tcp"):
-        if connection.raddr and connection.raddr.ip != connection.laddr.ip:
+        if connection.raddr and connection.raddr.ip.removeprefix("::ffff:") in peers:
             with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
                 own = socket.socket(fileno=connection.fd)
                 stack.callback(own.detach)  # it stays open

@@ -6,12 +6,18 @@ Readers skip it, and the next writer cuts it off before it appends.
 
 import json
 import math
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
 from hvd_nmt.common.files import write_atomically
 from hvd_nmt.common.units import count
+
+
+def uptime_s() -> float:
+    """Seconds since this machine was started, suspended ones too: a clock that nobody sets."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def read(path: Path, problems: list[str] | None = None) -> Iterator[dict[str, Any]]:

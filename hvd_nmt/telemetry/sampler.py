@@ -8,8 +8,7 @@ import contextlib
 import dataclasses
 import logging
 import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -30,16 +29,18 @@ class Sampler:
 
     def __init__(
         self, path: Path, event_dir: Path, interval_s: float = 1.0, pids: Sequence[int] = (),
-        zero_s: float = 0.0,
+        zero_s: float = 0.0, peers: Collection[str] = (),
     ) -> None:  # fmt: skip
         """Sets the sampler up; nothing is opened before `start`. `pids`: of the run's ranks here.
 
         `path` is the host's file, `<host>.jsonl`, continued if it is there; `event_dir` is for
         TensorBoard's scalars, at most one set per second, whose step is seconds since it began.
-        `zero_s` is the run's unix time at zero of the monotonic clock, which nobody sets.
+        `zero_s` is the run's unix time when this machine was started; `peers` are addresses of
+        the run's other hosts.
         """
         self._path, self._event_dir, self._interval_s = path, event_dir, interval_s
-        self._pids, self._zero_s, self._stopping = pids, zero_s, threading.Event()
+        self._pids, self._zero_s, self._peers = pids, zero_s, peers
+        self._stopping = threading.Event()
         # A daemon, so that a GPU driver that hangs cannot keep a finished training from ending.
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._lost_gpus: set[int] = set()
@@ -78,7 +79,7 @@ class Sampler:
         written_step = -1
         while not self._stopping.wait(self._interval_s):
             sample = self._sample(gpus, network) | {"own_cpu_percent": own.percent()}
-            sample["round_trip_ms"] = round_trip_ms()
+            sample["round_trip_ms"] = round_trip_ms(self._peers)
             file.append(sample)
             step = int(sample["time_s"] - begun_s)
             # TensorBoard takes a step that does not grow for a restart and drops the old one.
@@ -114,7 +115,7 @@ class Sampler:
         }
 
     def _now_s(self) -> float:
-        return self._zero_s + time.monotonic()
+        return self._zero_s + jsonl.uptime_s()
 
     def _warn(self, what: str) -> None:
         _log.warning("%s: %s", self._path.stem, what)

@@ -152,16 +152,17 @@ class NotFiniteGuard(StepCallback):
 def telemetry(run_dir: Path, every_s: float, rank: Rank, now_s: float) -> keras.callbacks.Callback:
     """Samples each host's GPUs, network and load every `every_s` (0: never) while `fit` runs.
 
-    A collective: ranks tell who they are, and the first the unix time of all, `now_s`.
+    A collective: ranks tell who and where they are, and the first the unix time of all, `now_s`.
     """
-    space, here_s = host.process_space(), time.monotonic()
-    told = horovod.gather((space, os.getpid(), now_s))
-    pids = [pid for where, pid, _ in told if where == space]
+    space, here_s, own = host.process_space(), jsonl.uptime_s(), host.addresses()
+    told = horovod.gather((space, os.getpid(), now_s, own))
+    pids = [pid for where, pid, *_ in told if where == space]
+    peers = {address for *_, each in told for address in each}.difference(own)
     if not rank.is_first_on_host or every_s == 0:
         return keras.callbacks.Callback()
     samples, charts = run_dir / TELEMETRY_DIR, run_dir / TENSORBOARD_DIR
     path, zero_s = samples / f"{rank.host}.jsonl", told[0][2] - here_s
-    sampler = Sampler(path, charts / rank.host, every_s, pids, zero_s)
+    sampler = Sampler(path, charts / rank.host, every_s, pids, zero_s, peers)
     return keras.callbacks.LambdaCallback(
         on_train_begin=lambda logs: sampler.start(), on_train_end=lambda logs: sampler.stop()
     )

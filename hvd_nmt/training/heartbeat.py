@@ -23,8 +23,8 @@ STACKS = signal.SIGUSR2
 SHORTEST_S, LONGEST_S = 120.0, 1800.0
 MEMORY = "heartbeat"
 """name of the open file of a page"""
-PAGE = struct.Struct("3d?B63p")
-"""a `State`"""
+PAGE = struct.Struct("3d?62pB")
+"""a `State`, `asked` last: agents of earlier versions read the rest"""
 _FACTOR = 10.0
 _PATIENCE_WITH_OTHERS = 2.0
 """so that the one they wait for is found first"""
@@ -41,10 +41,10 @@ class State(NamedTuple):
     """when it came to where it is"""
     waits: bool
     """for other ranks"""
-    asked: int
-    """number of the signal that asked it to stop, 0: none has"""
     section: str
     """"" before the first"""
+    asked: int
+    """number of the signal that asked it to stop, 0: none has"""
 
 
 def read(page: mmap.mmap) -> State:
@@ -52,8 +52,8 @@ def read(page: mmap.mmap) -> State:
     data = page[: PAGE.size]
     while data != (again := page[: PAGE.size]):
         data = again
-    *values, section = PAGE.unpack(data)
-    return State._make([*values, section.decode(errors="replace")])
+    *values, section, asked = PAGE.unpack(data)
+    return State._make([*values, section.decode(errors="replace"), asked])
 
 
 class Heartbeat:
@@ -134,7 +134,7 @@ class Heartbeat:
         patience = _PATIENCE_WITH_OTHERS if waits else 1.0
         stopped_s = limit_s if self.limit_s == 0 else min(limit_s, self.limit_s or SHORTEST_S)
         times_s = now_s + limit_s * patience, now_s + stopped_s, now_s
-        self._page[: PAGE.size] = PAGE.pack(*times_s, waits, self.asked, section.encode())
+        self._page[: PAGE.size] = PAGE.pack(*times_s, waits, section.encode(), self.asked)
 
     def _limit_s(self) -> float:
         """The longest until a section has ended once; file servers stall, XLA's programs differ."""

@@ -23,6 +23,7 @@ from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data import sentencepiece_model
 from hvd_nmt.records import metrics
+from hvd_nmt.telemetry import jsonl
 from hvd_nmt.telemetry.events import TENSORBOARD_DIR, EventStore, read_metrics
 from hvd_nmt.telemetry.tracker import Tracker
 from hvd_nmt.training import (
@@ -159,7 +160,7 @@ def _fit(
         if lost and rank.is_first:
             say(f"again       steps {start + 1:,} to {start + lost:,}, which no checkpoint held")
         saver = _saver(run_setup, state) if writes else None
-    now_s = time.monotonic() + (store.zero_s if store else 0.0)  # all ranks have just met
+    now_s = jsonl.uptime_s() + (store.zero_s if store else 0.0)  # all ranks have just met
     telemetry = callbacks.telemetry(config.run_dir, config.telemetry.interval_s, rank, now_s)
     evaluator = Evaluator(
         model.eval_model, run_setup.data, config, rank, writes, run_setup.tokenizers

@@ -70,7 +70,9 @@ def test_the_round_trip_to_another_host_is_that_of_an_open_connection():
     ):
         one.send(b"x")
         assert other.recv(1) == b"x"
-        assert 0 < host.round_trip_ms() < 60_000
+        assert 0 < host.round_trip_ms({"127.0.0.2"}) < 60_000
+        assert host.round_trip_ms({"127.0.0.3"}) is None
         other.send(b"y")  # both are still open
         assert one.recv(1) == b"y"
-    assert host.round_trip_ms() is None
+    assert host.round_trip_ms({"127.0.0.2"}) is None
+    assert "127.0.0.1" in host.addresses()

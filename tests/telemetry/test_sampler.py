@@ -2,7 +2,6 @@
 
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -46,8 +45,7 @@ def shown(path: Path, tag: str) -> list:
 def test_a_header_and_samples_and_a_second_start_continues_the_file(tmp_path, monkeypatch, capfd):
     path = tmp_path / "telemetry" / "v100a.jsonl"
     clock_s = iter([999.0, 1000.0, 1000.25, 1000.5, 1001.5, 1008.0, 1009.0, 1010.0, 1011.0])
-    clock = SimpleNamespace(monotonic=lambda: next(clock_s))
-    monkeypatch.setattr(sampler_module, "time", clock)
+    monkeypatch.setattr(jsonl, "uptime_s", lambda: next(clock_s))
     sample(path, 3)
     with path.open("ab") as file:
         file.write(b'{"kind":"sam')

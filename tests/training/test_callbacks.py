@@ -6,7 +6,6 @@ The sentences of whole runs that meet NaN are in test_horovod.py.
 import contextlib
 import dataclasses
 import math
-import time
 import types
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 import tf_keras as keras
 
 from hvd_nmt.common.errors import DivergedError
+from hvd_nmt.telemetry import jsonl
 from hvd_nmt.training import callbacks, cluster, horovod
 from hvd_nmt.training.callbacks import NotFiniteGuard
 from hvd_nmt.training.step import TrainingModel
@@ -52,15 +52,15 @@ def test_when_replicas_are_compared(monkeypatch, start_step, every_steps, steps,
 
 
 def test_telemetry_runs_once_per_host_with_the_time_of_the_first_rank(tmp_path, monkeypatch):
-    monkeypatch.setattr(horovod, "gather", lambda value: [(*value[:2], 5e9), value])
-    zeros_s = []
-    monkeypatch.setattr(callbacks, "Sampler", lambda *arguments: zeros_s.append(arguments[-1]))
+    monkeypatch.setattr(horovod, "gather", lambda value: [(*value[:2], 5e9, ["::7"]), value])
+    made = []
+    monkeypatch.setattr(callbacks, "Sampler", lambda *arguments: made.append(arguments[-2:]))
     samples = keras.callbacks.LambdaCallback
     second = dataclasses.replace(RANK, local_rank=1, local_size=2)
     assert isinstance(callbacks.telemetry(tmp_path, 1.0, RANK, 0.0), samples)
     assert not isinstance(callbacks.telemetry(tmp_path, 1.0, second, 0.0), samples)
     assert not isinstance(callbacks.telemetry(tmp_path, 0.0, RANK, 0.0), samples)
-    assert zeros_s == [pytest.approx(5e9 - time.monotonic(), abs=600)]
+    assert made == [(pytest.approx(5e9 - jsonl.uptime_s(), abs=600), {"::7"})]
 
 
 GOOD = {"gradient_norm": 1.5, "loss_scale": 0.0}
