@@ -1,5 +1,6 @@
 """The command: raw text to a prepared directory, wrong input as one sentence and nothing left."""
 
+import errno
 import gzip
 import json
 import re
@@ -327,10 +328,9 @@ def test_two_given_vocabularies_are_used_as_they_are(toy, tmp_path, capsys):
 def test_dev_and_test_pairs_are_all_kept(toy):
     toy.write("dev", [("", "LEER"), ("man " * 100, "MAN"), ("dog", "DOG")])
     toy.write("test", [("", ""), ("dog", "DOG")])
-    toy.options["test-source"].write_bytes(b"\nd\xffg\n")
-    assert toy.run(not_utf8="skip") == 0
+    assert toy.run() == 0
     data = corpus.load(toy.out)
-    assert data.text("test") == (["", "d\ufffdg"], ["", "DOG"])
+    assert data.text("test") == (["", "dog"], ["", "DOG"])
     assert data.text("dev")[0][1] == "man " * 100
     assert data.dev.source.lengths[:2].tolist() == [1, 24]
     assert data.manifest.parts["dev"].truncated == 1
@@ -355,11 +355,26 @@ def test_dev_pairs_can_be_held_out(toy, remove_leaks):
     assert data.manifest.parts["train"].removed == removed
 
 
+def changed(option, change):
+    return lambda toy: toy.options[option].write_bytes(change(toy.options[option].read_bytes()))
+
+
+def spoil_gz(toy):
+    path = toy.options["dev-source"] = toy.options["dev-source"].rename(toy.directory / "dev.gz")
+    path.write_bytes(gzip.compress(path.read_bytes())[:-4])
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda toy: toy.options["train-target"].write_bytes(b"ok\nStra\xdfe\n" * 150),
-         r"train\.target, line 2: byte 0xdf at column 5 is not UTF-8"),
+        (changed("train-target", lambda raw: raw + b"one more\n"),
+         r"train\.source has 300 lines, but .*train\.target has 301"),
+        (changed("train-target", lambda raw: raw.replace(b"\n41 ", b"\nStra\xdfe ")),
+         r"train\.target, line 42: byte 0xdf at column 5 is not UTF-8"),
+        (changed("train-source", lambda raw: b""), r"train\.source is empty"),
+        (lambda toy: toy.options["dev-target"].unlink(),
+         r"Cannot read .*dev\.target: No such file"),
+        (spoil_gz, r"Cannot read .*dev\.gz: Compressed file ended"),
         (lambda toy: toy.options.update({"dev-target": "/dev/null"}),
          "/dev/null is a pipe or a device, but the text is read more than once: give a"),
         (lambda toy: toy.write("train", [("", "x"), ("y", "")]),
@@ -371,9 +386,13 @@ def test_dev_pairs_can_be_held_out(toy, remove_leaks):
          r"--source-vocabulary-size 8 is too small .* give at least \d+\.$"),
     ],
 )  # fmt: skip
-def test_wrong_data_is_one_sentence_with_code_3_and_leaves_nothing(toy, refused, spoil, message):
+def test_wrong_data_is_one_sentence_with_code_3_and_leaves_nothing(toy, capsys, spoil, message):
     spoil(toy)
-    assert re.search(message, refused(3, prepare, *toy.argv()))
+    assert toy.run() == 3
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert err.startswith("hvd_nmt.prepare: ")
+    assert re.search(message, err)
     assert toy.left() == []
 
 
@@ -437,6 +456,13 @@ def test_nothing_appears_of_a_killed_process_and_the_next_one_leaves_nothing_els
     assert toy.left() == ["out"]
 
 
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(toy, monkeypatch, capsys):
+    monkeypatch.setattr(corpus, "write_manifest", fail)
+    assert toy.run() == 3
+    assert "out (No space left on device): fix that, or" in capsys.readouterr().err
+    assert toy.left() == []
+
+
 def test_a_vocabulary_that_is_no_model_or_has_other_marks(toy, capfd):
     path = write(toy.directory / "train.txt", ["word"])
     assert toy.run(vocabulary=path, vocabulary_size=None) == 3
@@ -449,6 +475,10 @@ def test_a_vocabulary_that_is_no_model_or_has_other_marks(toy, capfd):
     assert toy.run(vocabulary=path, vocabulary_size=None) == 3
     assert "theirs.model has other ids for pad, eos, bos and unk" in capfd.readouterr().err
     assert toy.left() == []
+
+
+def fail(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_dataset_by_its_name(tmp_path, capsys, monkeypatch):
@@ -466,6 +496,11 @@ def test_a_dataset_by_its_name(tmp_path, capsys, monkeypatch):
     part = data.manifest.parts["train"]
     assert part.removed == {"a side is empty": 1, "too many words": 1, "word ratio": 1}
     assert (part.pairs_read, len(data.dev), data.text("test")[0]) == (3000, 20, ["a test", "dog"])
+
+
+def test_no_tensorflow_is_imported():
+    code = "import sys, hvd_nmt.prepare; print([m for m in sys.modules if 'tensorflow' in m])"
+    assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT) == b"[]\n"
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ Mistakes are made against copies of a finished run, in processes that have Tenso
 must end before step 1 with one sentence and the documented exit code (hvd_nmt.common.errors).
 """
 
+import json
 import os
 import shutil
 import socket
@@ -34,6 +35,21 @@ EVAL_TAGS = {
 # --- what a run leaves behind ---
 
 
+def test_metrics_hold_every_step_and_the_recipes_tags(toy_run: Path) -> None:
+    steps, evaluations = toy.metrics(toy_run), toy.metrics(toy_run, "eval")
+    assert [line["step"] for line in steps] == list(range(1, 41))
+    assert [line["step"] for line in evaluations] == [20, 40]
+    assert all(line.keys() >= STEP_TAGS.keys() for line in steps)
+    assert all(line.keys() >= EVAL_TAGS.keys() for line in evaluations)
+
+
+def test_it_learns(toy_run: Path) -> None:
+    losses = [line["train_loss"] for line in toy.metrics(toy_run)]
+    assert sum(losses[-5:]) / 5 < losses[0] - 1
+    first, last = (line["eval_loss"] for line in toy.metrics(toy_run, "eval"))
+    assert last < first
+
+
 def test_tensorboard_shows_the_same(toy_run: Path) -> None:
     shown = EventAccumulator(os.fspath(toy_run / "tensorboard"), {"scalars": 0}).Reload()
     for kind, tags in (("train", STEP_TAGS), ("eval", EVAL_TAGS)):
@@ -54,6 +70,10 @@ def test_learning_rate_is_the_policys_at_each_step(toy_run: Path) -> None:
 
 def test_run_directory_explains_itself(toy_data: Path, toy_run: Path) -> None:
     assert "hvd_nmt" in (toy_run / "command.txt").read_text(encoding="utf-8")
+    environment = json.loads((toy_run / "environment.json").read_text(encoding="utf-8"))
+    assert environment["hosts"] == [socket.gethostname()]
+    assert environment["precision"] == "float32"
+    assert configuration.load(toy_run / "config.yaml").training.max_steps == 40
     assert (toy_run / "spm.model").read_bytes() == (toy_data / "spm.model").read_bytes()
     samples = jsonl.read(toy_run / "telemetry" / f"{socket.gethostname()}.jsonl")
     assert {"host", "sample"} == {sample["kind"] for sample in samples}
@@ -66,6 +86,21 @@ def test_run_directory_explains_itself(toy_data: Path, toy_run: Path) -> None:
     assert "<html" in (toy_run / "report.html").read_text(encoding="utf-8")
     stdout = (toy_run / "stdout.txt").read_text(encoding="utf-8")
     assert stdout.index("rate  ") < stdout.index("step 1/40")  # the plan comes first
+
+
+def test_it_translates_as_its_evaluation_did(
+    toy_commands, toy_data: Path, toy_run: Path, tmp_path: Path
+) -> None:
+    """Line by line, with a blank line after them."""
+    done = toy_commands.run(
+        "hvd_nmt.translate", "--run", os.fspath(toy_run), "--checkpoint", "model.ckpt-20",
+        "--beam-size", "1", cwd=tmp_path,
+        input=(toy_data / "dev.en").read_text(encoding="utf-8") + "\n",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    hypotheses = (toy_run / "hypotheses" / "dev.20.txt").read_text(encoding="utf-8")
+    assert done.stdout == hypotheses + "\n"
+    assert len(set(hypotheses.splitlines())) > 1
 
 
 # --- mistakes ---
@@ -102,6 +137,7 @@ def assert_one_sentence(done: subprocess.CompletedProcess[str], code: int, *word
     ("code", "options", "words"),
     [
         (2, "--preset smal", ("'small'",)),
+        (2, "--model.heads 3", ("model.width 16", "model.heads 3")),
         # On a GPU positions beyond the last would be zeros, without a word.
         (2, "--model.positions learned --model.max-length 2", ("raise --model.max-length to",)),
         (3, "--data.directory nowhere", ("nowhere does not exist", "hvd_nmt.prepare")),
@@ -125,6 +161,13 @@ def test_a_mistake_is_one_sentence(
         os.truncate(tmp_path / "torn" / "train.en.ids.npy", 20)
     assert_one_sentence(train(*options.split()), code, *words)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_an_option_that_does_not_exist_is_named(train) -> None:
+    done = train("--training.max-stepz", "3")
+    assert done.returncode == 2
+    assert "--training.max-stepz" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import hvd_nmt  # noqa: F401 - first: picks tf_keras
 
@@ -25,6 +26,7 @@ import tensorflow as tf
 from hvd_nmt.checkpoints import state
 from hvd_nmt.common.errors import BY_EXIT_CODE, UserError
 from hvd_nmt.config import ModelConfig, TrainingConfig
+from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import callbacks, cluster, gradient_sums, horovod, optimizer
 from hvd_nmt.training.step import TrainingModel
@@ -44,7 +46,10 @@ def main(out):
     tf.config.threading.set_intra_op_parallelism_threads(3 - 2 * min(rank.index, 1))
     with open(out / f"{rank.index}.jsonl", "w", encoding="utf-8") as file:
         for check in CHECKS:
-            file.write(json.dumps({"check": check.__name__, **check(rank)}) + "\n")
+            started_s = time.monotonic()
+            answer = check(rank)
+            seconds = round(time.monotonic() - started_s, 2)
+            file.write(json.dumps({"check": check.__name__, "seconds": seconds, **answer}) + "\n")
             file.flush()
     horovod.shutdown()
 
@@ -132,7 +137,9 @@ def right_optimizer_on_the_transformer(rank):
 @check
 def case_01_apply_gradients_of_local_gradients(rank):
     """The compiled optimizer is right, but the step goes around its `compute_gradients`."""
-    model, transformer = training_model(rank, kind=LocalGradients)
+    transformer = Transformer(TINY, 24, "float32", 1)
+    model = LocalGradients(transformer, TRAINING, rank)
+    model.compile(optimizer=optimizer.build(TRAINING, "float32", transformer.trainable_variables))
     model.optimizer.learning_rate.assign(0.1)
     before = refused(
         cluster.check_averaging, model.optimizer, transformer.trainable_variables, rank
@@ -170,6 +177,54 @@ def case_13_restored_on_the_first_rank_only(rank):
     if rank.is_first:
         weights[1].assign(tf.range(7.0))
     return refused(cluster.require_equal_weights, weights, 500, rank)
+
+
+@check
+def gradients_are_exact_per_token(rank):
+    """Rank 0 has 28 of the step's 37 target tokens; compared with one process that has them all."""
+    sources, targets = zip(*(unequal_share(rank) for rank in range(3)), strict=True)
+    _, transformer = training_model(rank)
+    weights = transformer.trainable_variables
+    with tf.GradientTape() as tape:
+        states = transformer.decode(
+            np.concatenate(targets), transformer.encode(np.concatenate(sources))
+        )
+        labels = tf.reshape(np.concatenate(targets), [-1])
+        flat = tf.reshape(states, [-1, TINY.width])
+        loss = cross_entropy(flat, transformer.embedding, labels, 0.1).smoothed / 37
+    wanted = [tf.convert_to_tensor(g) for g in tape.gradient(loss, weights)]
+    share = {"source": sources[rank.index], "target": targets[rank.index]}
+    own = np.count_nonzero(share["target"])
+
+    def error_of(distributed, tokens):
+        made, found = TrainingModel(transformer, TRAINING, rank), []
+        distributed.build(weights)
+        made.compile(optimizer=distributed)
+        numbers = {"tokens": tf.constant([37, tokens], tf.float32)}
+        numbers["sentences"] = tf.zeros([1])
+        with mock.patch.object(optimizer, "update", lambda _, sums, *rest: found.extend(sums)):
+            logs = made.train_step(share | numbers, tf.zeros([2], tf.float64))
+        difference = tf.linalg.global_norm([a - b for a, b in zip(found, wanted, strict=True)])
+        error = float(difference / tf.linalg.global_norm(wanted))
+        return error, abs(float(logs[0]) / float(loss) - 1)
+
+    def averaged():
+        return hvd_keras.DistributedOptimizer(optimizer.Adam(), sparse_as_dense=True)
+
+    return {
+        "sum": error_of(horovod.distributed_optimizer(optimizer.Adam()), 37),
+        "average_of_sums": error_of(averaged(), 37)[0],
+        "average_of_means": error_of(averaged(), own)[0],
+    }
+
+
+def unequal_share(rank):
+    """Two long sentences, two short ones, or one and a row of pad; as int32 [2, 14] twice."""
+    rows = np.zeros([2, 14], np.int32)
+    for row, length in enumerate([(14, 14), (2, 2), (5, 0)][rank]):
+        rows[row, :length] = 4 + (np.arange(length) * 7 + 3 * rank + row) % 19
+        rows[row, length - 1 : length] = 1
+    return rows, np.where(rows > 3, 4 + (rows * 5) % 20, rows)
 
 
 @check
@@ -213,7 +268,9 @@ def sums_do_not_depend_on_arrival(rank):
 @check
 def clipping_with_unequal_thread_counts(rank):
     """Of more values than one thread adds up alone; compared after each of three steps."""
-    model, _ = training_model(rank, 60_000, dataclasses.replace(TRAINING, clip_norm=0.01))
+    transformer = Transformer(TINY, 60_000, "float32", 1)
+    model = TrainingModel(transformer, dataclasses.replace(TRAINING, clip_norm=0.01), rank)
+    model.compile(optimizer=optimizer.build(TRAINING, "float32", transformer.trainable_variables))
     model.optimizer.learning_rate.assign(0.1)
     replica_check = callbacks.ReplicaCheck(rank)
     replica_check.EVERY_STEPS = 1
@@ -302,10 +359,10 @@ def fail_on(failures, rank):
             raise failures[rank.index]
 
 
-def training_model(rank, vocabulary_size=24, config=TRAINING, kind=TrainingModel):
-    transformer = Transformer(TINY, vocabulary_size, "float32", 1)
-    model = kind(transformer, config, rank)
-    model.compile(optimizer=optimizer.build(config, "float32", transformer.trainable_variables))
+def training_model(rank):
+    transformer = Transformer(TINY, 24, "float32", 1)
+    model = TrainingModel(transformer, TRAINING, rank)
+    model.compile(optimizer=optimizer.build(TRAINING, "float32", transformer.trainable_variables))
     return model, transformer
 
 

@@ -153,6 +153,16 @@ def test_case_5_another_number_of_ranks_than_asked_for(one_process):
         horovod.init()
 
 
+def test_the_summed_gradient_is_exact_per_token(answers):
+    """Very unequal shares: averages of any kind, measured in the same way, are far off."""
+    for answer in answers("gradients_are_exact_per_token"):
+        gradient_error, loss_error = answer["sum"]
+        assert gradient_error < 1e-5
+        assert loss_error < 1e-6
+        assert answer["average_of_sums"] == pytest.approx(1 - 1 / RANKS, rel=1e-4)
+        assert answer["average_of_means"] > 0.1
+
+
 def test_a_single_bit_names_rank_and_host(answers):
     for answer in answers("any_single_bit_of_one_rank_is_named"):
         assert [error["error"] for error in answer["errors"]] == ["DivergedError"] * 3
