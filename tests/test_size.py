@@ -19,7 +19,7 @@ LINES = {
     "hvd_nmt.diagnosis": 991,
     "hvd_nmt.explain": 1_390,
     "hvd_nmt.formats": 1_483,
-    "hvd_nmt.launching": 1_526,
+    "hvd_nmt.launching": 1_525,
     "hvd_nmt.model": 1_904,
     "hvd_nmt.preparation": 2_981,
     "hvd_nmt.records": 794,

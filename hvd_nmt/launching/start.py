@@ -334,8 +334,7 @@ class Start:
         if not code and len(self._ends) < len(self._host_of):
             code = (Preempted if self.stop.requested else ClusterError).exit_code
         own = self.shown.sentence if 0 < code < culprit.OF_A_SIGNAL else ""
-        is_first_cause = not verdict.sentence and not self.stop.requested
-        if is_first_cause and (asked := culprit.asked(self._ends)):
+        if not (verdict.sentence or self.stop.requested) and (asked := culprit.asked(self._ends)):
             self.shown.say(own := asked)
         steps = [reply.get("saved_step") for reply in replies.values()]
         saved_step = max((step for step in steps if step is not None), default=-1)
