@@ -161,8 +161,7 @@ def _waits(interval: Interval, run: Run) -> dict[str, float]:
     """Seconds of a step, whose parts are known, by what it waits for.
 
     That a rank is late is the fault of its input if, without the input, the ranks would have been
-    ready together. A pause shows as another wait; it counts where it is at least half of that, or
-    as long as the wait for input, for reading may keep Python from running, too.
+    ready together. A pause shows as another wait: it counts from half of that, and the input, on.
     """
     kind = NETWORK if between_hosts.crosses_network(run, interval) else LOCAL
     input_s, paused_s = _input_s(interval), max(interval.rank_paused_s, default=0.0)

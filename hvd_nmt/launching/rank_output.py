@@ -21,8 +21,7 @@ _REMEMBERED = 1000
 """lines of rank 0, and of other ranks, of which earlier ones are shown at once"""
 _LONGEST_LINE = 1 << 16
 _MOST_UNREAD, _STANDS_STILL_S = 1000, 10.0
-"""pieces of output that wait for a reader, and for how long he may stand still; then the oldest
-are dropped, so that ranks continue"""
+"""pieces that wait for a reader, and how long; then the oldest are dropped, and ranks continue"""
 _OF_MEMORY = re.compile("bad_alloc|annot allocate memory|ut of memory|via pthread_create.. failed")
 _SENTENCE = re.compile(r"hvd_nmt[\w.]*: .+")
 

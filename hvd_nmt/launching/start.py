@@ -114,6 +114,11 @@ class _Requests(RendezvousHandler):
         return False
 
 
+class _Server(RendezvousHTTPServer):
+    def handle_error(self, *connection: object) -> None:
+        """Nothing: a stranger may end a connection at any time."""
+
+
 @final
 class Rendezvous:
     """Horovod's server, at which ranks find each other: on the card that they use, no other."""
@@ -123,7 +128,7 @@ class Rendezvous:
 
     def _listen(self, address: str) -> None:
         self._address = address
-        self._server = RendezvousHTTPServer((address, 0), _Requests, 0)
+        self._server = _Server((address, 0), _Requests, 0)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def variables(self, hosts: Sequence[Host], nic: str) -> dict[str, list[dict[str, str]]]:

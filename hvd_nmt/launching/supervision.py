@@ -58,10 +58,8 @@ def _first_outlook(
     while (outlook := preflight.look(job, links)).held_by and time.monotonic() < until_s:
         if len(outlook.hindrances) > 1:
             break  # what no patience mends
-        say(
-            f"another run is in the run directory ({outlook.held_by}): waits {patience_s:g} s for "
-            "its end, as ranks of a killed launcher end by themselves."
-        )
+        run = f"another run ({outlook.held_by}) is in the run directory"
+        say(f"{run}: waits {patience_s:g} s, as ranks of a killed launcher end by themselves.")
         time.sleep(1.0)
     for text in (*outlook.warnings, *outlook.hindrances[:-1]):
         say(text)

@@ -19,7 +19,6 @@ import psutil
 
 _MIN_RTT, _NOT_KNOWN = slice(148, 152), 2**32 - 1
 """of the kernel's struct tcp_info: the field tcpi_min_rtt, microseconds"""
-_INTERNET = (socket.AF_INET, socket.AF_INET6)
 _BYTES_PER_MB = 1e6  # network cards are sold, and `iftop` reports, in powers of ten
 
 
@@ -43,7 +42,7 @@ def process_space() -> str:
 def addresses() -> list[str]:
     """Those of this host on any network."""
     cards = psutil.net_if_addrs().values()
-    return [each.address for card in cards for each in card if each.family in _INTERNET]
+    return [each.address for card in cards for each in card]
 
 
 def round_trip_ms(peers: Collection[str]) -> float | None:

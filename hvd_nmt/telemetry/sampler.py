@@ -38,9 +38,9 @@ class Sampler:
         `zero_s` is the run's unix time when this machine was started; `peers` are addresses of
         the run's other hosts.
         """
-        self._path, self._event_dir, self._interval_s = path, event_dir, interval_s
-        self._pids, self._zero_s, self._peers = pids, zero_s, peers
-        self._stopping = threading.Event()
+        self._path, self._event_dir = path, event_dir
+        self._interval_s, self._zero_s = interval_s, zero_s
+        self._stopping, self._pids, self._peers = threading.Event(), pids, peers
         # A daemon, so that a GPU driver that hangs cannot keep a finished training from ending.
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._lost_gpus: set[int] = set()

@@ -85,7 +85,7 @@ def test_the_page_says_what_the_rank_does(beat, clock):
     assert heartbeat.read(beat._page).section == ""
     beat.enter(heartbeat.COMPILATION, waits=True)
     deadline_s, _, began_s, *rest = heartbeat.read(beat._page)
-    assert (deadline_s, began_s, *rest) == (4600, 1000, True, 0, heartbeat.COMPILATION)
+    assert (deadline_s, began_s, *rest) == (4600, 1000, True, heartbeat.COMPILATION, 0)
 
 
 def test_an_agent_gives_the_page_by_its_number(monkeypatch):
