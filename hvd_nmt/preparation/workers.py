@@ -2,11 +2,11 @@
 
 import os
 import signal
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
 from itertools import chain, islice
 from multiprocessing import get_context
 from typing import Any, TypeVar
@@ -47,7 +47,7 @@ def in_order(work: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Res
         while begun:
             yield begun.popleft().result()
     except BrokenProcessPool:
-        with suppress(AttributeError, OSError):  # before Python 3.11.5 `shutdown` would hang
+        if sys.version_info < (3, 11, 5):  # where `shutdown` would hang
             pool._call_queue._reader.close()  # type: ignore[attr-defined]
         raise DataError(
             "A worker process was killed, perhaps because memory is full: close other programs "
