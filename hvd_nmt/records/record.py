@@ -182,6 +182,8 @@ class Run:
     """the step of its newest checkpoint"""
     finished: bool = False
     """the run says that it ended"""
+    stopped: bool = False
+    """it says that a signal stopped it, and has not been started since"""
     early_end: EarlyEnd | None = None
     locked: bool | None = None
     """whether its process lives and holds the run directory; None: cannot be told from here"""

@@ -111,7 +111,7 @@ class RunSummary:
         """Whether the run goes on; equal to a word such as "running" or "finished"."""
         if self.record.finished:
             return State.FINISHED
-        if self._ended:
+        if self._ended or self.record.stopped:
             return State.STOPPED
         lives = self.record.locked
         if lives is None and self.silent_s is not None:

@@ -15,6 +15,7 @@ from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.run_files import ORIGIN, write_record
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import keyed_variables
+from hvd_nmt.common.errors import Preempted
 from hvd_nmt.common.progress import say
 from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.common.tensorflow_import import process_started_s
@@ -186,8 +187,10 @@ def _fit(
             store.record("end", end)
         if end["because"] and rank.is_first:
             say(f"the end     after step {end['steps']:,}: {end['because']}")
-    except BaseException:
+    except BaseException as error:
         last.stop_request.hold_back()  # Keras calls nothing after an error
+        if store is not None and isinstance(error, Preempted):
+            store.record("stop", {})
         raise
     finally:
         if rank.is_first:

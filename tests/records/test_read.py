@@ -186,7 +186,10 @@ def test_a_resumed_run_has_the_steps_of_all_its_starts(run_dir):
         start(store, 61, hosts=["a", "a"], clock_ahead_s=store.clock_ahead_s)
         log(store, 75, math.nan, steps=14)
         evaluate(store, 75, 9.0)
+        assert not read_run(run_dir).stopped
+        store.record("stop", {})
     run = read_run(run_dir)
+    assert run.stopped
     assert steps_of(run)[:2] == [(25, 25, 4.0), (50, 25, 2.0)]
     last = run.intervals[-1]
     assert (last.step, last.steps, last.start) == (75, 14, 1)

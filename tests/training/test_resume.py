@@ -150,6 +150,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_sigterm_saves(
     assert "model.ckpt-40.meta has changed" in done.stdout
     assert "resuming    from run/model.ckpt-30" in done.stdout
     assert done.returncode == 75
+    assert read_run(run_dir).stopped
     newest = newest_first(run_dir)[0].step
     assert newest in (35, 36)
     assert f"Stopped by a signal after step {newest}; the checkpoint is saved" in done.stderr
