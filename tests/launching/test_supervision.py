@@ -64,7 +64,10 @@ def test_hosts_are_waited_for_so_long_and_no_longer(supervised, tmp_path):
 
 def test_ranks_of_a_killed_launcher_are_waited_for(supervised, capfd):
     assert supervised([0], [5], held_by=["process 7"] * 3) == 0
-    assert capfd.readouterr().err.count("in the run directory (process 7): waits 70 s") == 1
+    assert (
+        capfd.readouterr().err.count("another run (process 7) is in the run directory: waits 70 s")
+        == 1
+    )
 
 
 def test_an_event_is_recorded_once_its_disk_has_room(supervised, tmp_path, monkeypatch):
