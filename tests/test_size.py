@@ -15,7 +15,7 @@ LINES = {
     "hvd_nmt.checkpoints": 1_397,
     "hvd_nmt.common": 803,
     "hvd_nmt.config": 952,
-    "hvd_nmt.data": 1_473,
+    "hvd_nmt.data": 1_474,
     "hvd_nmt.diagnosis": 991,
     "hvd_nmt.explain": 1_389,
     "hvd_nmt.formats": 1_483,

@@ -63,7 +63,8 @@ def batches(
             sentences = epoch_plan.sentences(at)
             tokens = int(epoch_plan.source_tokens[at]), int(epoch_plan.target_tokens[at])
             source_BxS, target_BxT, indices_B = _share(corpus, sentences, rank, size, rounded)
-            own = indices_B[indices_B >= 0] // plan.copies
+            own = indices_B[indices_B >= 0]
+            own = own if plan.copies == 1 else own // plan.copies
             lengths = corpus.target.lengths[sentences]
             by_rank = tuple(int(dealt(lengths, index, size).sum()) for index in range(size))
             yield Batch(source_BxS, target_BxT, *tokens, epoch, at, by_rank, own)
