@@ -12,7 +12,7 @@ import toy
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("*.ipynb"))
 WANTED = {
-    "01_run_and_network": (7, "How long did the run take?", "How does step time relate",
+    "01_run_and_network": (6, "How long did the run take?", "How does step time relate",
                            "of each step", "share of the step"),
     "02_checkpoints": (2, "model.ckpt-40.index", "predicted to the byte: True",
                        "the embedding is the same: True", "mean of the last 3",
