@@ -189,7 +189,7 @@ def _phase(part: Sequence[Interval], run: Run) -> Phase:
     """Some intervals of one kind: that of the largest wait of their mean step, if it tells."""
     step = mean(part)
     step_s, waits = step.step_s or 1.0, _waits(step, run)
-    kind = wait = max(waits, key=lambda name: waits[name] / (1 + (name != PAUSED)))
+    kind = wait = max(waits, key=lambda name: waits[name] * (2 if name == PAUSED else 1))
     shares = [_waits(i, run).get(wait, 0.0) / (i.step_s or 1.0) for i in part]
     margin = 2 * stdev(shares) / len(shares) ** 0.5 if len(shares) > 1 else 0.0
     own, share = replace(run, intervals=tuple(part)), waits[wait] / step_s

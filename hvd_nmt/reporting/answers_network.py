@@ -77,15 +77,15 @@ def _settings(part: Run) -> tuple[str, str]:
 
 def each_setting(run: Run) -> tuple[Table, ...]:
     """The steps under each of several settings; () where they never changed."""
-    parts = by_settings(run)
-    found = [(part, bottleneck.verdict(part)) for part in parts]
+    if len(parts := by_settings(run)) < 2:
+        return ()
     rows = tuple(
         (*_settings(part), step_duration(of.step_s or 0.0), sentence(of, part))
-        for part, of in found
+        for part, of in zip(parts, map(bottleneck.verdict, parts), strict=True)
     )
     title = "Settings changed between starts; nothing above is a mean over several"
     head = ("steps", "settings", "mean step", "what took the time")
-    return (Table(title, head, rows),) if len(parts) > 1 else ()
+    return (Table(title, head, rows),)
 
 
 def _what_took(phase: Phase) -> tuple[str, str]:
