@@ -26,8 +26,9 @@ def test_the_rates_are_those_of_the_steps():
     time = types.SimpleNamespace(
         input_wait_s=0.5, compute_s=1.0, straggler_wait_s=0.0, communication_s=0.5
     )
-    step = {"step_s": 2.0, "source_tokens": 5.0, "target_tokens": 6.0, "step_time": time,
-            "sentences": 1}  # fmt: skip
+    step = types.SimpleNamespace(
+        step_s=2.0, source_tokens=5.0, target_tokens=6.0, step_time=time, sentences=1
+    )
     needed = machines.flops_of_step(setup.config.model, 8000, 5, 6, 1)
     table = dict(benchmark.rows(plan, [step, step], 10**9, 2 * needed))
     assert table["real tokens/s, source + target"] == "6"

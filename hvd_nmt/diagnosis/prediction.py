@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hvd_nmt.common.errors import ClusterError, reported, speak_utf8
 from hvd_nmt.common.units import data_size, duration, link_speed, step_duration
@@ -26,6 +26,7 @@ from hvd_nmt.explain.exchange_cost import Step, ring_bytes
 
 if TYPE_CHECKING:  # TensorFlow
     from hvd_nmt.training.setup import Plan
+    from hvd_nmt.training.step_result import StepResult
 
 MARK = "hvd_nmt.measurement "
 _OF_RANKS = "hvd_nmt.bench: "
@@ -102,11 +103,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return outcome.exit_code
 
 
-def _measurement(plan: "Plan", steps: Sequence[dict[str, Any]]) -> Measurement:
+def _measurement(plan: "Plan", steps: Sequence["StepResult"]) -> Measurement:
     return Measurement(
         plan.all_reduce_s, plan.latency_s,
-        statistics.median(step["step_time"].compute_s for step in steps),
-        statistics.fmean(step["source_tokens"] + step["target_tokens"] for step in steps),
+        statistics.median(step.step_time.compute_s for step in steps),
+        statistics.fmean(step.source_tokens + step.target_tokens for step in steps),
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import tensorflow as tf
 import tf_keras as keras
@@ -14,6 +14,7 @@ from hvd_nmt.model import device
 from hvd_nmt.training import devices, horovod, setup
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.setup import Plan
+from hvd_nmt.training.step_result import StepResult
 
 _WARMUP_STEPS = 5
 """before the measured ones, in which TensorFlow builds its graph"""
@@ -29,11 +30,11 @@ Told = TypeVar("Told")
 
 
 def measure(
-    config: Config, steps: int, tell: Callable[[Plan, Sequence[dict[str, Any]]], Told]
+    config: Config, steps: int, tell: Callable[[Plan, Sequence[StepResult]], Told]
 ) -> Told | None:
     """Train some steps on all ranks; what `tell` says of them on rank 0, None on the others.
 
-    `tell` is called on all ranks with the plan and the logs of each step.
+    `tell` is called on all ranks with the plan and what each step gave.
     """
     rank = horovod.init(config.ranks, with_groups=config.training.exchange != "float32")
     with horovod.end_when_ranks_are_lost("hvd_nmt.bench"), devices.explain_memory(rank):
@@ -42,26 +43,26 @@ def measure(
     return told if rank.is_first else None
 
 
-def _measure(config: Config, rank: Rank, steps: int) -> tuple[Plan, list[dict[str, Any]]]:
+def _measure(config: Config, rank: Rank, steps: int) -> tuple[Plan, list[StepResult]]:
     with horovod.raise_on_all_ranks():
         devices.set_up(rank, config.training.device, config.training.deterministic)
     run_setup = setup.agree_on_setup(config, rank)
     model, _, adam = setup.build(run_setup)
     plan = setup.check(run_setup, model, adam)
     total = _WARMUP_STEPS + steps
-    logs_of_steps: list[dict[str, Any]] = []
+    results: list[StepResult] = []
     recorder = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda batch, logs: logs_of_steps.append(dict(logs))
+        on_train_batch_end=lambda batch, logs: results.append(logs["result"])
     )
     model.optimizer.learning_rate.assign(_LEARNING_RATE)
     data = setup.dataset(run_setup, 0, total, rounded=model.compiles)
     if model.compiles:  # all programs that these steps need are compiled before
         model.fit(data, steps_per_epoch=total, verbose=0)
     model.fit(data, steps_per_epoch=total, verbose=0, callbacks=[recorder])
-    return plan, logs_of_steps[_WARMUP_STEPS:]
+    return plan, results[_WARMUP_STEPS:]
 
 
-def lines(plan: Plan, steps: Sequence[dict[str, Any]]) -> list[str]:
+def lines(plan: Plan, steps: Sequence[StepResult]) -> list[str]:
     """The plan, and what was measured, for a reader. A collective."""
     peak_bytes = sum(horovod.gather(devices.peak_memory_bytes()))
     product_flop_per_s = sum(horovod.gather(best_product_flop_per_s(plan.setup.precision)))
@@ -71,18 +72,18 @@ def lines(plan: Plan, steps: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def rows(
-    plan: Plan, steps: Sequence[dict[str, Any]], peak_bytes: int, product_flop_per_s: float
+    plan: Plan, steps: Sequence[StepResult], peak_bytes: int, product_flop_per_s: float
 ) -> list[tuple[str, str]]:
-    """What was measured: medians over steps, by the logs of each, and speed from their sums.
+    """What was measured: medians over steps, and speed from their sums.
 
     `peak_bytes` of memory and `product_flop_per_s`, see below, are of all ranks together.
     """
-    times = [step["step_s"] for step in steps]
-    tokens = sum(step["source_tokens"] + step["target_tokens"] for step in steps)
+    times = [step.step_s for step in steps]
+    tokens = sum(step.source_tokens + step.target_tokens for step in steps)
     rate = sum(map(plan.flops, steps)) / sum(times)
 
     def share(part: str) -> str:
-        part_s = sum(getattr(step["step_time"], part) for step in steps)
+        part_s = sum(getattr(step.step_time, part) for step in steps)
         return f"{part_s / sum(times):.1%}"
 
     return [

@@ -19,9 +19,10 @@ from hvd_nmt.telemetry import host, jsonl
 from hvd_nmt.telemetry.events import TENSORBOARD_DIR
 from hvd_nmt.telemetry.sampler import Sampler
 from hvd_nmt.training import cluster, horovod
+from hvd_nmt.training.exchange.base import LOWEST_LOSS_SCALE
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.setup import RunSetup
-from hvd_nmt.training.step import LOWEST_LOSS_SCALE
+from hvd_nmt.training.step_result import StepResult
 
 MOST_IN_A_ROW, MOST_IN_AN_EPOCH = 3, 10
 """steps with NaN or Inf that end the run, in one start of it"""
@@ -37,10 +38,10 @@ class StepCallback(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Call `after_step`."""
         if logs is not None:
-            self.after_step(logs["step"], logs)
+            self.after_step(logs["result"])
 
-    def after_step(self, step: int, logs: dict[str, Any]) -> None:
-        """What to do after a step of the run; `logs`: see `step.TrainingModel`."""
+    def after_step(self, result: StepResult) -> None:
+        """What to do after a step of the run."""
 
 
 class LearningRate(keras.callbacks.Callback):
@@ -56,10 +57,7 @@ class LearningRate(keras.callbacks.Callback):
 
 
 class ReplicaCheck(StepCallback):
-    """Compares the weights of all ranks after the first step and then every so many steps.
-
-    Of islands the ranks of each host, and the weights that all hosts have in common.
-    """
+    """Compares the weights of all ranks after the first step and then every so many steps."""
 
     EVERY_STEPS = 100
 
@@ -67,23 +65,22 @@ class ReplicaCheck(StepCallback):
         super().__init__()
         self._rank, self._is_first = rank, True
 
-    def after_step(self, step: int, logs: dict[str, Any]) -> None:
+    def after_step(self, result: StepResult) -> None:
         """Compare."""
         is_first, self._is_first = self._is_first, False
-        if step % self.EVERY_STEPS and not is_first:
+        if result.step % self.EVERY_STEPS and not is_first:
             return
-        islands = self.model.islands
-        apart = islands is not None
-        cluster.require_equal_weights(self.model.replicated, step, self._rank, within_hosts=apart)
-        if apart:
-            cluster.require_equal_weights(islands.common, step, self._rank)
+        for weights, within_hosts in self.model.exchange.replicas(self.model.replicated):
+            cluster.require_equal_weights(
+                weights, result.step, self._rank, within_hosts=within_hosts
+            )
 
 
 class NotFiniteGuard(StepCallback):
     """Names the sentences of a step whose gradient is NaN or Inf; after too many the run ends.
 
-    The optimizer has skipped such a step on every rank, with islands on those of the host. In
-    float16 an overflow halves the loss scale, as it should; one at the lowest scale counts as NaN.
+    The optimizer has skipped such a step on every rank that sums with it. In float16 an overflow
+    halves the loss scale, as it should; one at the lowest scale counts as NaN.
     """
 
     def __init__(self, run_setup: RunSetup) -> None:
@@ -91,13 +88,14 @@ class NotFiniteGuard(StepCallback):
         self._setup, self._path = run_setup, run_setup.config.run_dir / NOT_FINITE
         self._epoch, self._in_epoch, self._in_a_row = 0, 0, 0
 
-    def after_step(self, step: int, logs: dict[str, Any]) -> None:
+    def after_step(self, result: StepResult) -> None:
         """Decide from values that are equal on all ranks."""
-        if not logs["left_out"]:
+        if not result.is_left_out:
             self._in_a_row = 0
             return
+        step = result.step
         hosts, what = self._setup.hosts, "the gradient became NaN or Inf"
-        ranks = [rank for rank, not_finite in enumerate(logs["rank_not_finite"]) if not_finite]
+        ranks = [rank for rank, not_finite in enumerate(result.rank_not_finite) if not_finite]
         if ranks:
             named = ", ".join(f"rank {rank} ({hosts[rank]})" for rank in ranks)
             what = f"the loss became NaN or Inf on {named}"
@@ -114,7 +112,7 @@ class NotFiniteGuard(StepCallback):
         else:
             return
         scale, advice = "", "set training.clip_norm"
-        if logs["loss_scale"]:
+        if result.loss_scale:
             scale = f" at a loss scale of {LOWEST_LOSS_SCALE:.0f}, the lowest"
             advice = "train in another training.precision"
         raise DivergedError(

@@ -5,13 +5,12 @@ import hashlib
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tf_keras as keras
 
 from hvd_nmt.common.errors import ConfigError, DataError, DivergedError
 from hvd_nmt.common.version import code_hash
@@ -19,8 +18,8 @@ from hvd_nmt.config import Config, DataConfig, as_plain
 from hvd_nmt.data import corpus
 from hvd_nmt.preparation import own_process
 from hvd_nmt.training import horovod
+from hvd_nmt.training.exchange.base import GradientExchange
 from hvd_nmt.training.horovod import Rank
-from hvd_nmt.training.optimizer import loss_scale, summed_gradients
 
 _LATENCY_ROUNDS = 9
 _ALL_REDUCE_ROUNDS = 3
@@ -84,35 +83,33 @@ def facts(config: Config, data: corpus.DataDirectory, precision: str) -> dict[st
     }
 
 
-def check_averaging(
-    optimizer: keras.optimizers.Optimizer, weights: list[tf.Variable], rank: Rank,
-    together: Sequence[int] | None = None,
+def prove_sums(
+    exchange: GradientExchange, weights: list[tf.Variable], rank: Rank,
+    scale: tf.Tensor | None = None,
 ) -> float:  # fmt: skip
-    """Prove that the optimizer given to `compile` sums gradients over all ranks.
+    """Prove that an exchange sums gradients over all ranks that it says to.
 
-    There are many ways to wrap an optimizer after which each rank silently trains alone. So each
-    offers a pattern, 1 to 4 times, and must get back exactly the sum, in every weight.
+    There are many ways to sum after which each rank silently trains alone. So each offers a
+    pattern, 1 to 4 times, and must get back exactly the sum, in every weight.
 
-    `together` are the ranks over which this one is to sum; None: all. Returns the seconds that one
-    all-reduce of all gradients takes. Raises DivergedError on all ranks if it is wrong on any.
+    `scale` is the optimizer's loss scale. Returns the seconds that one sum of all gradients takes.
+    Raises DivergedError on all ranks if it is wrong on any.
     """
     patterns = [tf.constant(_pattern(weight.shape)) for weight in weights]
 
     @tf.function(autograph=False)
-    def reduced() -> list[tf.Tensor | None]:
-        scale = loss_scale(optimizer)
-        scale = tf.constant(1.0) if scale is None else scale
-        own = [_times(rank.index) * scale * pattern for pattern in patterns]
-        sums = summed_gradients(optimizer, own, weights)
-        return [None if gradient is None else gradient / scale for gradient in sums]
+    def reduced() -> list[tf.Tensor]:
+        factor = tf.constant(1.0) if scale is None else tf.convert_to_tensor(scale)
+        own = [_times(rank.index) * factor * pattern for pattern in patterns]
+        return [gradient / factor for gradient in exchange.sum(own)]
 
-    summed = range(rank.size) if together is None else together
+    summed = range(rank.size) if exchange.together is None else exchange.together
     total = sum(_times(index) for index in summed)
     sums = tf.autograph.experimental.do_not_convert(reduced)()
     wrong = [
         weight.name
         for weight, pattern, gradient in zip(weights, patterns, sums, strict=True)
-        if gradient is None or not np.array_equal(gradient.numpy(), pattern.numpy() * total)
+        if not np.array_equal(gradient.numpy(), pattern.numpy() * total)
     ]
     wrong_by_rank = horovod.gather([rank.host, wrong[:1]])
     for index, (host, names) in enumerate(wrong_by_rank):

@@ -150,28 +150,25 @@ def shutdown() -> None:
 
 
 def distributed_optimizer(
-    optimizer: keras.optimizers.Optimizer,
-    groups: int = 1,
-    sums: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor] | None] | None = None,
+    optimizer: keras.optimizers.Optimizer, groups: int = 1
 ) -> keras.optimizers.Optimizer:
     """The optimizer with gradients, dense ones, summed over ranks before they are applied.
 
     Sum, not average: each rank's loss is already divided by the token count of the whole step. The
-    `groups` of gradients are fixed, so that sums are equal to the bit: see `sums_in`. Where `sums`
-    is None or gives None, Horovod sums over all ranks.
+    `groups` of gradients are fixed, so that sums are equal to the bit: see `sums_in`.
     """
-    wrapped = hvd_keras.DistributedOptimizer(optimizer, op=hvd.Sum, groups=groups)
+    return hvd_keras.DistributedOptimizer(optimizer, op=hvd.Sum, groups=groups)
+
+
+def sums_of(
+    distributed: keras.optimizers.Optimizer, weights: Sequence[tf.Variable]
+) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
+    """What Horovod's optimizer sums gradients of these weights with."""
+    if hvd.size() == 1:
+        return list
     # Horovod has AutoGraph convert its code, for seconds a rank, though nothing in it needs that.
-    reduce = tf.function(wrapped._allreduce_grads.python_function, autograph=False)
-
-    def all_reduce(gradients: Sequence[Any], variables: Sequence[tf.Variable]) -> Any:
-        if hvd.size() == 1:
-            return list(gradients)
-        done = None if sums is None else sums(gradients)
-        return reduce(gradients, variables) if done is None else done
-
-    wrapped._allreduce_grads = all_reduce
-    return wrapped
+    reduce = tf.function(distributed._allreduce_grads.python_function, autograph=False)
+    return lambda gradients: reduce(gradients, weights)
 
 
 def group(ranks: Sequence[int]) -> Group:

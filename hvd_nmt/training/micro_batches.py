@@ -20,7 +20,7 @@ from hvd_nmt.training import devices, horovod
 
 Batch = dict[str, tf.Tensor]
 """see `step.TrainingModel`"""
-Own = tuple[Loss, list[tf.Tensor]]
+RankGradients = tuple[Loss, list[tf.Tensor]]
 """a rank's own loss and gradients, dense, in the order of the weights"""
 
 
@@ -29,8 +29,8 @@ def in_slices(
     seed_2: tf.Tensor,
     slices: int,
     weights: Sequence[tf.Variable],
-    of_rows: Callable[[Batch, Dropout], Own],
-) -> Own:
+    of_rows: Callable[[Batch, Dropout], RankGradients],
+) -> RankGradients:
     """Compute all slices of a batch, at most one for each of its rows, and add them up.
 
     `of_rows` computes some rows of it, with the tokens of the whole step; `seed_2` is of their
@@ -41,7 +41,7 @@ def in_slices(
     rows = tf.shape(batch["source"])[0]
     count = tf.minimum(slices, rows)
 
-    def add(ids: Batch, number: tf.Tensor, loss: Loss, sums: Sequence[tf.Tensor]) -> Own:
+    def add(ids: Batch, number: tf.Tensor, loss: Loss, sums: Sequence[tf.Tensor]) -> RankGradients:
         first, end = rows * number // count, rows * (number + 1) // count
         with tf.device("CPU:0"):
             place = tf.cast(first, tf.int64), tf.cast(end - first, tf.int64)
@@ -71,7 +71,10 @@ def in_slices(
 
 
 def choose(
-    training: TrainingConfig, plan: BatchPlan, ranks: int, own: Callable[[Batch, int], Own]
+    training: TrainingConfig,
+    plan: BatchPlan,
+    ranks: int,
+    own: Callable[[Batch, int], RankGradients],
 ) -> int:
     """In how many slices all ranks compute: what is configured, or what the fullest GPU needs.
 
@@ -96,7 +99,7 @@ def choose(
     return slices
 
 
-def fits(own: Callable[[Batch, int], Own], batch: PaddedBatch, slices: int) -> bool:
+def fits(own: Callable[[Batch, int], RankGradients], batch: PaddedBatch, slices: int) -> bool:
     """Whether a forward and backward pass in slices fits into this rank's memory, by doing it.
 
     No collective and no update: another rank may fail.

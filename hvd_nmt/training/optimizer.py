@@ -1,6 +1,5 @@
 """The optimizer of a run, Adam or Muon, and what wraps it."""
 
-import types
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,9 +9,8 @@ import tf_keras as keras
 from hvd_nmt.checkpoints.state import AdamState
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.model import device
-from hvd_nmt.training import horovod
 from hvd_nmt.training.adam import Adam
-from hvd_nmt.training.gradient_sums import GradientSums, group_count
+from hvd_nmt.training.exchange.base import GradientExchange
 from hvd_nmt.training.muon import Muon
 
 
@@ -20,13 +18,12 @@ def build(
     config: TrainingConfig,
     precision: str,
     variables: list[tf.Variable],
-    sums: GradientSums | None = None,
+    exchange: GradientExchange,
 ) -> keras.optimizers.Optimizer:
     """The optimizer that `compile` gets, with all its slots.
 
-    Horovod wraps it, and the loss scale wraps Horovod: scaled gradients are summed, so an Inf of
-    one rank reaches all, and all skip the same step. `precision` float16 adds a dynamic loss scale;
-    `sums` None: Horovod sums.
+    The exchange wraps it, and the loss scale wraps that: scaled gradients are summed, so an Inf of
+    one rank reaches all, and all skip the same step. `precision` float16 adds a dynamic loss scale.
     """
     constants = {
         "learning_rate": 0.0,  # set before each step, see `callbacks.LearningRate`
@@ -40,7 +37,7 @@ def build(
         optimizer = Muon(**constants, rate_factor=factor, compute_dtype=dtype)
     else:
         optimizer = Adam(**constants)
-    optimizer = horovod.distributed_optimizer(optimizer, group_count(variables), sums)
+    optimizer = exchange.wrapped(optimizer, variables)
     if precision == "float16":
         optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer)
     optimizer.build(variables)
@@ -52,19 +49,6 @@ def loss_scale(optimizer: keras.optimizers.Optimizer) -> tf.Tensor | None:
     if not isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer):
         return None
     return tf.convert_to_tensor(optimizer.loss_scale)
-
-
-def summed_gradients(
-    optimizer: keras.optimizers.Optimizer,
-    gradients: Sequence[tf.Tensor],
-    weights: Sequence[tf.Variable],
-) -> list[tf.Tensor]:
-    """This rank's own gradients, with the loss scale if there is one, summed over ranks."""
-    if isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer):
-        optimizer = optimizer.inner_optimizer
-    made = types.SimpleNamespace(gradient=lambda loss, weights: gradients)  # in place of a tape
-    pairs = optimizer.compute_gradients(None, weights, made)
-    return [gradient for gradient, _ in pairs]
 
 
 def update(
@@ -79,7 +63,7 @@ def update(
     In float16 a skipped step halves the loss scale, and many without make it twice as large.
 
     Args:
-        gradients: of `summed_gradients`, equal on all ranks.
+        gradients: summed with the loss scale if there is one, equal on all ranks.
         norm: the global norm of the gradients without the loss scale, float32 scalar, to the bit
             the same on all ranks where it changes weights.
         clip_norm: largest norm to which they are scaled down together; 0: any.

@@ -15,6 +15,7 @@ from hvd_nmt.training import evaluation, heartbeat, horovod
 from hvd_nmt.training.callbacks import StepCallback
 from hvd_nmt.training.evaluation import Evaluator
 from hvd_nmt.training.setup import RunSetup
+from hvd_nmt.training.step_result import StepResult
 from hvd_nmt.training.stop import EarlyEnd, StopRequest
 
 _STOPPED = (
@@ -85,14 +86,15 @@ class SaveAndEvaluate(StepCallback):
         if self._is_first and self.early_end.is_out_of_time():
             self.model.end_requested.assign(1.0)
 
-    def after_step(self, step: int, logs: dict[str, Any]) -> None:
+    def after_step(self, result: StepResult) -> None:
         """Decide, alike on all ranks; raises Preempted, once saved, if a rank was asked to stop."""
         self.stop_request.in_step = False
-        ends = logs["end"] > 0 or step == self._config.training.max_steps
+        step = result.step
+        ends = result.end > 0 or step == self._config.training.max_steps
         evaluate = ends or is_due(step, self._config.evaluation.every_steps, self._sync_every)
         save = evaluate or is_due(step, self._config.checkpoints.every_steps, self._sync_every)
         # The step's own sum does not know of a signal that came since the step began.
-        stop = logs["stop"] > 0 or (save and self.stop_request.agreed()[0])
+        stop = result.stop > 0 or (save and self.stop_request.agreed()[0])
         if stop or self.stop_request.requested:
             self.stop_request.announce()  # it may be another rank than this one that was asked
         if save or stop:
@@ -125,8 +127,7 @@ class SaveAndEvaluate(StepCallback):
     def _save(self, step: int) -> None:
         """Save on all ranks that write, and record how long they waited."""
         asked_s = time.monotonic()
-        if self.model.islands is not None:
-            self.model.islands.join(step)
+        self.model.exchange.join(step)
         began_s = time.monotonic()
         with horovod.heartbeat.section(heartbeat.CHECKPOINT), horovod.raise_on_all_ranks():
             if self._saver is not None:

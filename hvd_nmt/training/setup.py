@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -28,16 +27,19 @@ from hvd_nmt.telemetry.host import cpu_flags
 from hvd_nmt.training import (
     cluster,
     devices,
-    gradient_sums,
     heartbeat,
     horovod,
     micro_batches,
     optimizer,
 )
-from hvd_nmt.training.gradient_sums import HostGroups
+from hvd_nmt.training import exchange as exchanges
+from hvd_nmt.training.adam import Adam
+from hvd_nmt.training.exchange import over_hosts
+from hvd_nmt.training.exchange.all_reduce import AllReduce
+from hvd_nmt.training.exchange.over_hosts import HostGroups
 from hvd_nmt.training.horovod import Rank
-from hvd_nmt.training.islands import Islands
 from hvd_nmt.training.step import TrainingModel
+from hvd_nmt.training.step_result import StepResult
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +77,7 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
         batching = config.training.tokens_per_step, config.training.seed
         batch_plan = BatchPlan.of_data(data, config.data.stages, *batching)
     exchange = Exchange.of(config.training, len(set(hosts)))
-    groups = None if exchange.kind == "float32" else gradient_sums.meet(hosts, rank.index)
+    groups = None if exchange.kind == "float32" else over_hosts.form_host_groups(hosts, rank.index)
     by_rank = horovod.gather(devices.description(rank))
     if config.training.optimizer == "muon":
         require_equal_devices(by_rank[rank.index])
@@ -123,10 +125,10 @@ def build(run_setup: RunSetup) -> tuple[TrainingModel, tf.train.Checkpoint, Adam
 
     # The average is made of the same seed, so it begins with the same weights.
     transformer, average = fresh(), fresh() if config.training.ema_decay else None
-    model = TrainingModel(transformer, config.training, run_setup.rank, average)
+    exchange = exchanges.of(run_setup.exchange, run_setup.groups)
+    model = TrainingModel(transformer, config.training, run_setup.rank, exchange, average)
     model.corpora = len(manifest.corpora)
-    parts = model.trained, model.sums
-    keras_optimizer = optimizer.build(config.training, run_setup.precision, *parts)
+    keras_optimizer = optimizer.build(config.training, run_setup.precision, model.trained, exchange)
     model.compile(optimizer=keras_optimizer)
     weights = weights_to_train(transformer, config.training.freeze)
     adam = optimizer.state(keras_optimizer, list(weights))
@@ -173,22 +175,21 @@ def dataset(
 def check(run_setup: RunSetup, model: TrainingModel, adam: AdamState) -> "Plan":
     """Prove before step 1 that ranks hold equal weights and sum their gradients; give the plan.
 
-    Raises DivergedError where they do not. On the way the model gets what it does between hosts,
-    proven likewise, and the number of slices in which it computes a step.
+    Raises DivergedError where they do not. On the way the model gets the number of slices in which
+    it computes a step.
     """
     config, rank, start_step = run_setup.config, run_setup.rank, int(model.step.numpy())
-    all_reduce_s = cluster.check_averaging(model.optimizer, model.trained, rank)
+    model.exchange.begin(model.trained, adam)
+    proven = [model.exchange]
+    if run_setup.groups is not None:  # what the plain sum takes is asked for, too
+        proven.insert(0, plain := AllReduce())
+        plain.wrapped(Adam(), model.trained)
+    scale = optimizer.loss_scale(model.optimizer)
+    with horovod.heartbeat.section(heartbeat.EXCHANGE, waits=True):
+        all_reduce_s, *_ = [
+            cluster.prove_sums(exchange, model.trained, rank, scale) for exchange in proven
+        ]
     cluster.require_equal_weights(model.replicated, start_step, rank)
-    if run_setup.groups is not None:
-        together = None
-        model.sums.hosts = run_setup.groups
-        if run_setup.exchange.islands:
-            together, model.sums.within_hosts = run_setup.groups.local.ranks, True
-            model.islands = Islands(
-                model.trained, adam, run_setup.groups, run_setup.exchange.sync_every
-            )
-        with horovod.heartbeat.section(heartbeat.EXCHANGE, waits=True):
-            cluster.check_averaging(model.optimizer, model.trained, rank, together)
     model.micro_batches = micro_batches.choose(
         config.training, run_setup.batch_plan, rank.size, model.own_gradients
     )
@@ -236,11 +237,11 @@ class Plan:
         hosts = self.setup.hosts
         return tuple(hosts.count(host) for host in dict.fromkeys(hosts))
 
-    def flops(self, logs: Mapping[str, Any]) -> float:
-        """Floating-point operations that the model needs for a step with these logs."""
+    def flops(self, step: StepResult) -> float:
+        """Floating-point operations that the model needs for a step."""
         return machines.flops_of_step(
             self.setup.config.model, self.setup.data.manifest.vocabulary_size,
-            logs["source_tokens"], logs["target_tokens"], logs["sentences"],
+            step.source_tokens, step.target_tokens, step.sentences,
         )  # fmt: skip
 
     def lines(self) -> list[str]:

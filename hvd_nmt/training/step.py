@@ -4,10 +4,7 @@ B sentences, S source and T target positions, D model width.
 """
 
 import functools
-import itertools
-import math
 import time
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -19,15 +16,14 @@ from hvd_nmt.config.schema import AUTO
 from hvd_nmt.model import dropout
 from hvd_nmt.model.loss import Loss, cross_entropy
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.telemetry.steps import pause_clock, step_time
+from hvd_nmt.telemetry.steps import step_time
 from hvd_nmt.training import heartbeat, horovod, micro_batches, optimizer
-from hvd_nmt.training.gradient_sums import GradientSums
+from hvd_nmt.training.exchange.all_reduce import AllReduce
+from hvd_nmt.training.exchange.base import GradientExchange
 from hvd_nmt.training.horovod import Rank
-from hvd_nmt.training.islands import Islands
-from hvd_nmt.training.micro_batches import Batch, Own
-
-LOWEST_LOSS_SCALE = 1.0
-"""float16: the gradient itself overflows there, unscaled; Keras goes no lower"""
+from hvd_nmt.training.micro_batches import Batch, RankGradients
+from hvd_nmt.training.step_clock import StepClock
+from hvd_nmt.training.step_result import Own, StepResult, Summed, packed, unpacked
 
 
 class TrainingModel(keras.Model):
@@ -38,28 +34,13 @@ class TrainingModel(keras.Model):
     tokens of this step over all ranks, and target tokens over the ranks of this host; and
     `sentences` float32 [1 + corpora], how many are in these rows, and of each of several corpora.
 
-    After each step `logs` holds, equal on all ranks: `step`, `loss` and `nll` per target token in
-    nats, `gradient_norm`, `source_tokens`, `target_tokens`, `stop` (ranks asked to stop), `end`
-    (above 0: the time is over), `sentences` and `by_corpus` (how many all ranks were fed),
-    `loss_scale` of this step (0: none), `skipped_steps` of the run until now, `left_out` (NaN or
-    Inf kept it from changing the weights, with islands those of a host); and one number for each
-    rank: `rank_not_finite` (1: its own loss was NaN or Inf) and, in seconds, `rank_ready_s`,
-    `rank_input_wait_s` (see `telemetry.steps`) and `rank_paused_s` of the step before. Of this
-    rank: `step_time` (a `StepTime`), of it `step_s`, and `exchange_s`, which islands took for an
-    exchange. Without clipping, `gradient_norm` is this rank's, too: its last digits depend on the
-    number of threads.
+    After each step the logs hold its `StepResult` as `result`.
 
     Args:
+        exchange: what travels between the ranks; None: all gradients, by `AllReduce`.
         average: gets the moving average of the weights, with `config.ema_decay`; it has the same
             weights to begin with.
     """
-
-    _FIELDS = (
-        "loss", "nll", "stop", "end", "sentences", "by_corpus", "rank_ready_s", "rank_input_wait_s",
-        "rank_paused_s", "rank_not_finite", "host_tokens", "gradient_norm", "source_tokens",
-        "target_tokens", "waited_s", "loss_scale", "skipped_steps",
-    )  # fmt: skip
-    """of the vector that `train_step` returns; those up to `host_tokens` are summed"""
 
     train_function: Any  # of keras.Model: what `fit` calls, None until it is made
 
@@ -68,23 +49,19 @@ class TrainingModel(keras.Model):
         transformer: Transformer,
         config: TrainingConfig,
         rank: Rank,
+        exchange: GradientExchange | None = None,
         average: Transformer | None = None,
     ) -> None:
         super().__init__(name="training_model", autocast=False, dtype="float32")
         self.transformer, self.average = transformer, average
-        self.config, self.rank = config, rank
+        self.config, self.rank, self.exchange = config, rank, exchange or AllReduce()
         auto = config.micro_batches == AUTO  # `micro_batches.choose` then says how many
         self.micro_batches = 1 if auto else int(config.micro_batches)
         with tf.device("CPU:0"):  # nothing that the host has to know is awaited from a GPU
             self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
-            self.paused_s = tf.Variable(0.0, trainable=False, name="paused_s", dtype=tf.float64)
-            self._reached = tf.Variable(0.0, trainable=False, name="reached")
+        self._clock = StepClock(deterministic=config.deterministic)
         self.stop_requested = tf.Variable(0.0, trainable=False, name="stop_requested")
         self.end_requested = tf.Variable(0.0, trainable=False, name="end_requested")
-        self.sums = GradientSums()
-        """what the optimizer sums gradients with, where not Horovod alone"""
-        self.islands: Islands | None = None
-        """where hosts train by themselves"""
         self.corpora = 0
         """number of corpora, of each of which the sentences of a step are counted"""
         self._programs: set[tuple[int, int, int]] = set()
@@ -114,47 +91,48 @@ class TrainingModel(keras.Model):
         return self.config.jit_compile and self.micro_batches == 1
 
     def train_step(self, batch: Batch, began_2: tf.Tensor) -> tf.Tensor:
-        """Forward, backward, all-reduce, update; one float32 vector, see `_named`.
+        """Forward, backward, exchange, update; a float32 vector, see `step_result.unpacked`.
 
         `began_2` is float64: unix time at which this rank began to wait for the batch, and the
         seconds it waited.
         """
-        weights = self.trained
+        weights, exchange = self.trained, self.exchange
         source_tokens, target_tokens = batch["tokens"][0], batch["tokens"][1]
-        clock = _host_clock if self.config.deterministic else tf.timestamp
         loss, own = self.own_gradients(batch, self.micro_batches, compiled=self.compiles)
-        ready_s = self._ready_s(own, clock)
-        gradients = optimizer.summed_gradients(self.optimizer, own, weights)
+        ready_s = self._clock.after(own)
+        gradients = exchange.sum(own)
         scale = optimizer.loss_scale(self.optimizer)
         norm = self._norm(gradients, scale)
         scale = tf.constant(0.0) if scale is None else scale
         per_token = loss.smoothed / target_tokens
-        not_finite = ~tf.math.is_finite(per_token)
-        if self.islands is not None:  # of other hosts; an overflow lowers the loss scale by itself
-            not_finite = ~tf.math.is_finite(norm) & (scale <= LOWEST_LOSS_SCALE)
-        summed = [per_token, loss.nll / target_tokens, self.stop_requested, self.end_requested]
-        times_3 = [ready_s - began_2[0], began_2[1], self.paused_s]
-        own_4 = tf.cast(tf.stack([*times_3, tf.cast(not_finite, tf.float64)]), tf.float32)
+        not_finite = exchange.is_not_finite(per_token, norm, scale)
+        own_3 = tf.stack([ready_s - began_2[0], began_2[1], tf.cast(not_finite, tf.float64)])
         # Each rank fills its own place, so the sum holds the numbers of all. It is ready with the
         # last gradient and travels with it.
-        places_4R = tf.reshape(own_4[:, None] * tf.one_hot(self.rank.index, self.rank.size), [-1])
-        parts = [summed, batch["sentences"], places_4R, self._tokens_of_host(batch)]
-        sums = horovod.sum_over_ranks(tf.concat(parts, 0), name="step_sums")
+        place_R = tf.one_hot(self.rank.index, self.rank.size)
+        of_ranks_3xR = tf.cast(own_3, tf.float32)[:, None] * place_R
+        ready_R, input_wait_R, not_finite_R = tf.unstack(of_ranks_3xR)
+        summed = Summed(
+            per_token, loss.nll / target_tokens, self.stop_requested, self.end_requested,
+            batch["sentences"][0], batch["sentences"][1:], ready_R, input_wait_R, not_finite_R,
+            exchange.tokens_by_host(batch, speaks=self.rank.is_first_on_host),
+        )  # fmt: skip
+        sums = horovod.sum_over_ranks(packed(summed), name="step_sums")
         # The norm is read from all sums. An edge from what Horovod returns is not enough: with
         # gradients that travel in two parts, the second was now and then not waited for.
         with tf.control_dependencies([sums, norm]):
-            waited_s = tf.cast(clock() - ready_s, tf.float32)
+            waited_s = tf.cast(self._clock.now() - ready_s, tf.float32)
         optimizer.update(self.optimizer, gradients, weights, norm, self.config.clip_norm)
         self.step.assign_add(1)
         if self.average is not None:
             means = weights_to_train(self.average, self.config.freeze).values()
-            # With islands the weights of a host are its own; the common ones are equal everywhere.
-            newest = weights if self.islands is None else self.islands.common
+            newest = exchange.common(weights)
             optimizer.move_average(means, newest, self.config.ema_decay, self.step)
         skipped = tf.cast(self.step - self.optimizer.iterations, tf.float32)
-        return tf.concat([sums, [norm, source_tokens, target_tokens, waited_s, scale, skipped]], 0)
+        alone = Own(norm, source_tokens, target_tokens, waited_s, scale, skipped)
+        return tf.concat([sums, packed(alone)], 0)
 
-    def own_gradients(self, batch: Batch, slices: int, *, compiled: bool = False) -> Own:
+    def own_gradients(self, batch: Batch, slices: int, *, compiled: bool = False) -> RankGradients:
         """Loss and gradients of this rank alone, in slices or as a program of XLA for each shape.
 
         Gradients are scaled as those of other ranks, with the loss scale if there is one.
@@ -178,11 +156,10 @@ class TrainingModel(keras.Model):
         """What `fit` calls once a step: takes a batch, trains on it, and times both."""
         if self.train_function is not None and not force:
             return self.train_function
-        traced_step, clock = self._traced_step(), pause_clock()
+        traced_step = self._traced_step()
 
         def train_function(iterator: Any) -> dict[str, Any]:
             horovod.heartbeat.enter(heartbeat.INPUT)
-            paused_s = clock()
             began_s, started_s = time.time(), time.perf_counter()
             batch = next(iterator)
             input_wait_s = time.perf_counter() - started_s
@@ -193,10 +170,9 @@ class TrainingModel(keras.Model):
             horovod.heartbeat.enter(heartbeat.COMPILATION if is_new else heartbeat.STEP, waits=True)
             began_2 = tf.constant([began_s, input_wait_s], tf.float64)
             values = traced_step(batch, began_2)
-            logs = self._logs(values.numpy().tolist(), started_s)
-            self.paused_s.assign(clock() - paused_s)
+            result = self._result(values.numpy().tolist(), started_s)
             horovod.heartbeat.enter(heartbeat.CALLBACKS)
-            return logs
+            return {"result": result}
 
         self.train_function = train_function
         return train_function
@@ -212,77 +188,29 @@ class TrainingModel(keras.Model):
             ],
         )
 
-    def _logs(self, values: list[float], started_s: float) -> dict[str, Any]:
-        logs, step, exchange_s = self._named(values), int(self.step), 0.0
-        host_tokens = logs.pop("host_tokens")
-        if self.islands is not None:
-            exchange_s = self.islands.end_step(step, host_tokens)
+    def _result(self, values: list[float], started_s: float) -> StepResult:
+        """What the step gave that began at `started_s`; what follows it is done."""
+        sizes = {"ranks": self.rank.size, "corpora": self.corpora, "hosts": self.exchange.hosts}
+        summed, own = unpacked(values, **sizes)
+        step = int(self.step)
+        exchange_s = self.exchange.end_step(step, summed.tokens_by_host)
         ended_s = time.perf_counter()
         total_s, longest_s = ended_s - started_s, ended_s - self._together_s
         self._together_s = ended_s
         # TensorFlow has no clock but the wall's, and one that was set in the step says anything.
         # No rank began this step before all had left the one before.
-        ready_s = [min(max(0.0, s), longest_s) for s in logs["rank_ready_s"]]
-        waited_s = max(0.0, logs.pop("waited_s")) + exchange_s
-        times = waited_s, self.rank.index, ready_s, logs["rank_input_wait_s"]
-        return {
-            **logs,
-            "step": step,
-            "exchange_s": exchange_s,
-            "left_out": self._is_left_out(logs),
-            "step_s": total_s,
-            "rank_ready_s": ready_s,
-            "step_time": step_time(total_s, *times),
-        }
-
-    def _named(self, values: list[float]) -> dict[str, Any]:
-        """The fields of what `train_step` returns: a number, or one for each rank, host, corpus."""
-        hosts = 0 if self.islands is None else len(self.islands.hosts.names)
-        ranks = self.rank.size
-        lengths = {
-            "by_corpus": self.corpora, "rank_ready_s": ranks, "rank_input_wait_s": ranks,
-            "rank_paused_s": ranks, "rank_not_finite": ranks, "host_tokens": hosts,
-        }  # fmt: skip
-        rest = iter(values)
-        return {
-            name: list(itertools.islice(rest, lengths[name])) if name in lengths else next(rest)
-            for name in self._FIELDS
-        }
-
-    def _is_left_out(self, logs: dict[str, Any]) -> bool:
-        """Whether NaN or Inf kept a step from changing weights; an overflow of float16 is neither.
-
-        Equal on all ranks.
-        """
-        if self.islands is not None:
-            return any(logs["rank_not_finite"])
-        finite = math.isfinite(logs["gradient_norm"]) and not any(logs["rank_not_finite"])
-        return not finite and logs["loss_scale"] <= LOWEST_LOSS_SCALE
-
-    def _tokens_of_host(self, batch: Batch) -> tf.Tensor:
-        """With islands, what this rank adds to the tokens of each host, float32 [H]; else [0]."""
-        if self.islands is None:
-            return tf.zeros([0])
-        hosts = self.islands.hosts
-        speaks = tf.constant(float(self.rank.is_first_on_host))
-        return tf.one_hot(hosts.index, len(hosts.names)) * self._summed_tokens(batch) * speaks
-
-    def _summed_tokens(self, batch: Batch) -> tf.Tensor:
-        """Target tokens of the sentences whose gradients are summed."""
-        return batch["tokens"][1 if self.islands is None else 2]
-
-    def _ready_s(self, gradients: list[tf.Tensor], clock: Callable[[], tf.Tensor]) -> tf.Tensor:
-        """Unix time at which this rank's own gradients are ready, float64 scalar.
-
-        From then until the summed gradients are there, this rank has nothing to compute: that is
-        the exposed communication. A GPU runs its kernels one after another behind the host's back,
-        so one number is fetched that it has only after all gradients.
-        """
-        with tf.control_dependencies(gradients):
-            last = tf.identity(tf.reshape(gradients[-1], [-1])[0])
-        # TensorFlow drops what only an order depends on; an assignment it keeps.
-        with tf.device("CPU:0"), tf.control_dependencies([self._reached.assign(last)]):
-            return clock()
+        ready_s = [min(max(0.0, s), longest_s) for s in summed.rank_ready_s]
+        waited_s = max(0.0, own.waited_s) + (exchange_s or 0.0)
+        times = waited_s, self.rank.index, ready_s, summed.rank_input_wait_s
+        numbers = own.gradient_norm, own.loss_scale, summed.rank_not_finite
+        return StepResult(
+            **summed._asdict() | own._asdict() | {"rank_ready_s": ready_s},
+            step=step,
+            is_left_out=self.exchange.is_left_out(*numbers),
+            step_s=total_s,
+            exchange_s=exchange_s,
+            step_time=step_time(total_s, *times),
+        )
 
     def _loss(self, batch: Batch, drop: dropout.Dropout) -> Loss:
         return cross_entropy(
@@ -297,11 +225,13 @@ class TrainingModel(keras.Model):
         memory = self.transformer.encode(batch["source"], drop)
         return self.transformer.decode(batch["target"], memory, drop)
 
-    def _of_rows(self, batch: Batch, drop: dropout.Dropout, scale: tf.Tensor | None) -> Own:
+    def _of_rows(
+        self, batch: Batch, drop: dropout.Dropout, scale: tf.Tensor | None
+    ) -> RankGradients:
         """Loss and gradients of some rows, dense: the tied matrix is looked up in, too."""
         with tf.GradientTape() as tape:
             loss = self._loss(batch, drop)
-            per_token = loss.smoothed / self._summed_tokens(batch)
+            per_token = loss.smoothed / self.exchange.summed_tokens(batch)
             if scale is not None:
                 per_token *= scale
         return loss, [*map(tf.convert_to_tensor, tape.gradient(per_token, self.trained))]
@@ -316,13 +246,4 @@ class TrainingModel(keras.Model):
         norm = tf.linalg.global_norm(gradients)
         if scale is not None:
             norm /= scale
-        if not self.config.clip_norm:
-            return norm
-        if self.islands is not None:
-            return horovod.of_first_in(self.islands.hosts.local, norm, "gradient_norm")
-        return horovod.of_first_rank(norm, "gradient_norm")
-
-
-def _host_clock() -> tf.Tensor:
-    """As tf.timestamp, which TensorFlow refuses where kernels are to be deterministic."""
-    return tf.ensure_shape(tf.numpy_function(time.time, [], tf.float64), [])
+        return self.exchange.agreed(norm) if self.config.clip_norm else norm

@@ -3,7 +3,6 @@
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
 
 from hvd_nmt.common.progress import say
 from hvd_nmt.common.units import duration, percent
@@ -13,6 +12,7 @@ from hvd_nmt.telemetry.events import CORPUS_TAG, EventStore
 from hvd_nmt.telemetry.steps import StepTime
 from hvd_nmt.training.callbacks import StepCallback
 from hvd_nmt.training.setup import Plan
+from hvd_nmt.training.step_result import StepResult
 
 MEASURED_STEPS, _SETTLING_STEPS = 20, 5
 """after which it is said what the link costs; the first of them, in which graphs are traced"""
@@ -36,7 +36,7 @@ class StepLog(StepCallback):
         self._plan, self._store, self._prints = plan, store, prints
         self._training = plan.setup.config.training
         self._schedule = Schedule.of(plan.setup.config)
-        self._logs: list[dict[str, Any]] = []
+        self._results: list[StepResult] = []
         """of the steps that the next line is about"""
         self._compute_s: list[float] = []
         """of the first steps"""
@@ -44,29 +44,30 @@ class StepLog(StepCallback):
         if prints:
             say("graph       TensorFlow builds it in the first step", moves=True)
 
-    def after_step(self, step: int, logs: dict[str, Any]) -> None:
+    def after_step(self, result: StepResult) -> None:
         """Collect; every `log_every` steps, and at the end, write and print.
 
         A step that is left out does not count: its loss may be NaN.
         """
         if self._store is None:
             return
-        if not logs["left_out"]:
-            self._logs.append(logs)
-        self._say_what_the_link_costs(step - self._plan.start_step, logs)
+        step = result.step
+        if not result.is_left_out:
+            self._results.append(result)
+        self._say_what_the_link_costs(step - self._plan.start_step, result)
         if self._prints and step == self._plan.start_step + 1:
             say(f"graph       built in {duration(time.monotonic() - self._began_s)}")
         last = self._training.max_steps
-        due = step % self._training.log_every == 0 or step == last or logs["end"] > 0
-        if due and self._logs:
+        due = step % self._training.log_every == 0 or step == last or result.end > 0
+        if due and self._results:
             self._write(self._store, step)
-            self._logs = []
+            self._results = []
 
-    def _say_what_the_link_costs(self, done: int, logs: dict[str, Any]) -> None:
+    def _say_what_the_link_costs(self, done: int, result: StepResult) -> None:
         """Once, by the computing of the first steps but for those that settle."""
         if done > MEASURED_STEPS or len(self._plan.ranks_by_host) < 2 or not self._prints:
             return
-        self._compute_s.append(logs["step_time"].compute_s)
+        self._compute_s.append(result.step_time.compute_s)
         if done == MEASURED_STEPS:
             plan, compute_s = self._plan, statistics.median(self._compute_s[_SETTLING_STEPS:])
             plain = Step(
@@ -76,14 +77,15 @@ class StepLog(StepCallback):
             say(f"link        By the all-reduce at the start: {said}; {ISLANDS_PRICE}")
 
     def _sum(self, name: str) -> float:
-        return sum(logs[name] for logs in self._logs)
+        return sum(getattr(result, name) for result in self._results)
 
     def _sums(self, name: str) -> list[float]:
-        return [sum(values) for values in zip(*(logs[name] for logs in self._logs), strict=True)]
+        of_steps = (getattr(result, name) for result in self._results)
+        return [sum(values) for values in zip(*of_steps, strict=True)]
 
     def _write(self, store: EventStore, step: int) -> None:
-        plan, steps, newest = self._plan, len(self._logs), self._logs[-1]
-        parts = zip(*(logs["step_time"] for logs in self._logs), strict=True)
+        plan, steps, newest = self._plan, len(self._results), self._results[-1]
+        parts = zip(*(result.step_time for result in self._results), strict=True)
         times = StepTime(*map(statistics.fmean, parts))
         epoch = plan.setup.batch_plan.epochs_after(step)
         tokens = self._sum("source_tokens") / steps + self._sum("target_tokens") / steps
@@ -93,11 +95,11 @@ class StepLog(StepCallback):
             "train_loss": self._sum("loss") / steps,
             "train_nll": self._sum("nll") / steps,
             "learning_rate": self._schedule.rate(step - 1),
-            "Loss_Optimization/global_gradient_norm": newest["gradient_norm"],
+            "Loss_Optimization/global_gradient_norm": newest.gradient_norm,
             "global_step/sec": 1 / times.total_s,
             "epoch": epoch,
             "tokens_per_s": tokens / times.total_s,
-            "model_flop_per_s": sum(map(plan.flops, self._logs)) / steps / times.total_s,
+            "model_flop_per_s": sum(map(plan.flops, self._results)) / steps / times.total_s,
             **{f"step_time/{part}": value for part, value in times._asdict().items()},
             **{
                 CORPUS_TAG + name: count / sum(by_corpus)
@@ -105,11 +107,11 @@ class StepLog(StepCallback):
             },
         }
         state = f"epoch {epoch:.2f}"
-        if newest["loss_scale"]:  # in float16; as OpenSeq2Seq calls it
-            values["Loss_Optimization/loss_scale"] = newest["loss_scale"]
-            values["Loss_Optimization/skipped_steps"] = newest["skipped_steps"]
-            state = f"scale {newest['loss_scale']:,.0f}"
-        if self.model.islands is not None:
+        if newest.loss_scale:  # in float16; as OpenSeq2Seq calls it
+            values["Loss_Optimization/loss_scale"] = newest.loss_scale
+            values["Loss_Optimization/skipped_steps"] = newest.skipped_steps
+            state = f"scale {newest.loss_scale:,.0f}"
+        if newest.exchange_s is not None:
             values["step_time/exchange_s"] = self._sum("exchange_s") / steps
             state = f"sync every {plan.setup.exchange.sync_every}"
         ranks = ("rank_ready_s", "rank_input_wait_s", "rank_paused_s")
@@ -118,7 +120,7 @@ class StepLog(StepCallback):
         store.scalars(step, values, more=means | counts)
         if self._prints:
             # Without the step in which the graph is built.
-            usual_s = statistics.median(logs["step_time"].total_s for logs in self._logs)
+            usual_s = statistics.median(result.step_time.total_s for result in self._results)
             last, waits = self._training.max_steps, 1 - times.compute_s / times.total_s
             evaluations = -(-last // self._every) - step // self._every
             left_s = (last - step) * usual_s + evaluations * self._evaluation_s()

@@ -25,12 +25,12 @@ def first_time(name):
     Path(name).touch()
     return not there
 
-def after_step(self, step, logs, real=step_log.StepLog.after_step):
-    real(self, step, logs)
+def after_step(self, result, real=step_log.StepLog.after_step):
+    real(self, result)
     if os.environ["HOROVOD_RANK"] == "1":
-        if step == {STUCK_STEP} and first_time("stuck"):
+        if result.step == {STUCK_STEP} and first_time("stuck"):
             time.sleep(600)
-        if step == {KILLED_STEP} and first_time("killed"):
+        if result.step == {KILLED_STEP} and first_time("killed"):
             os.kill(os.getpid(), signal.SIGKILL)
 
 step_log.StepLog.after_step = after_step

@@ -17,10 +17,11 @@ import tf_keras as keras
 
 import toy
 from hvd_nmt.checkpoints.state import adam_state
-from hvd_nmt.training import gradient_sums, horovod
-from hvd_nmt.training import islands as islands_module
-from hvd_nmt.training.gradient_sums import GradientSums
-from hvd_nmt.training.islands import Islands
+from hvd_nmt.training import horovod
+from hvd_nmt.training.exchange import islands as islands_module
+from hvd_nmt.training.exchange import over_hosts
+from hvd_nmt.training.exchange.float16 import Float16
+from hvd_nmt.training.exchange.islands import Islands
 
 SHAPES = [(1000, 512), (7,), (300, 33), (), (500_000,)]
 ROUNDS = 3
@@ -29,7 +30,7 @@ ROUNDS = 3
 def main():
     rank = horovod.init(with_groups=True)
     hosts = horovod.gather(rank.host)
-    groups = gradient_sums.meet(hosts, rank.index)
+    groups = over_hosts.form_host_groups(hosts, rank.index)
     print("RESULT " + json.dumps({
         "rank": rank.index,
         "ways": {name: way(exchange, groups, rank) for name, exchange in toy.EXCHANGES.items()},
@@ -47,15 +48,10 @@ def gradients(rank, scale=1.0):
 
 
 def summed(exchange, groups, ranks):
-    sums = GradientSums()
-    sums.hosts = groups
-
-    def add_up(gradients):
-        if exchange.kind == "float32":
-            return horovod.sums_in(horovod.group(range(ranks)), gradients, "gradients")
-        return sums(gradients)
-
-    return tf.function(add_up, autograph=False)
+    if exchange.kind == "float16":
+        return tf.function(Float16(groups).sum, autograph=False)
+    everybody = horovod.group(range(ranks))
+    return tf.function(lambda x: horovod.sums_in(everybody, x, "gradients"), autograph=False)
 
 
 def way(exchange, groups, rank):
@@ -101,7 +97,8 @@ def islands(groups, rank):
     numbers["good_steps"].assign(3 + groups.index)
     adam = adam_state({"a": weights[0], "b": weights[1]})
     adam = dataclasses.replace(adam, loss_scale=scale)
-    joined = Islands(weights, adam, groups, sync_every=4)
+    joined = Islands(groups, sync_every=4)
+    joined.begin(weights, adam)
     learned = [300.0 if host == 0 else 100.0 for host in range(len(groups.names))]
 
     def steps(first, count):
@@ -113,7 +110,8 @@ def islands(groups, rank):
     islands_module.MOMENTUM, islands_module.outer_rate = 0.0, lambda hosts: 1.0
     steps(0, 4)  # traces all graphs
     sent = sent_bytes(lambda: steps(4, 4 * ROUNDS), ROUNDS)
-    common = [float(joined.common[0][0, 0]), float(joined.common[0][-1, -1])]
+    common = joined.common(weights)
+    common = [float(common[0][0, 0]), float(common[0][-1, -1])]
     adam.m["a"].assign(tf.fill(adam.m["a"].shape, float(groups.index)))
     adam.iterations.assign(7 + groups.index)
     joined.join(4 + 4 * ROUNDS)

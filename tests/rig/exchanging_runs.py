@@ -63,9 +63,9 @@ def run(rank, options, broken):
 
     before = step_log.StepLog.after_step
 
-    def after_step(self, step, logs):
-        before(self, step, logs)
-        if step in broken.get(rank.host, ()):
+    def after_step(self, result):
+        before(self, result)
+        if result.step in broken.get(rank.host, ()):
             weight = self.model.trainable_variables[0]
             weight.assign(np.full(weight.shape, np.nan, np.float32))
 

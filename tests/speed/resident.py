@@ -85,7 +85,8 @@ def training(precision: str, length: int) -> Work:
     """Training steps; source and target tokens."""
     transformer = Transformer(CONFIG.model, VOCABULARY, precision)
     model = TrainingModel(transformer, CONFIG.training, rank())
-    model.compile(optimizer=optimizer.build(CONFIG.training, precision, model.trained))
+    parts = model.trained, model.exchange
+    model.compile(optimizer=optimizer.build(CONFIG.training, precision, *parts))
     rows = TOKENS // length
     batch = {
         "source": tf.constant(np.stack(sentences(rows, length, 1))),

@@ -17,10 +17,10 @@ from hvd_nmt import train
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.training import step_log
 
-def after_step(self, step, logs, real=step_log.StepLog.after_step):
-    if step == int(os.environ["LAST_STEP"]):
+def after_step(self, result, real=step_log.StepLog.after_step):
+    if result.step == int(os.environ["LAST_STEP"]):
         os.kill(os.getpid(), int(os.environ["SIGNAL"]))
-    real(self, step, logs)
+    real(self, result)
 
 def note(self, step, *values, real=Saver.note):
     if step == int(os.environ["LAST_STEP"]):

@@ -20,7 +20,8 @@ import tensorflow as tf
 
 import toy
 from hvd_nmt import train
-from hvd_nmt.training import callbacks, cluster, horovod, optimizer
+from hvd_nmt.training import callbacks, cluster, horovod
+from hvd_nmt.training.exchange.all_reduce import AllReduce
 from hvd_nmt.training.step import TrainingModel
 
 NAN_STEP = 6
@@ -66,15 +67,9 @@ def another_configuration(rank, options):
 
 
 @fault
-def optimizer_not_wrapped(rank, options):
+def gradients_not_summed(rank, options):
     """Both ranks would train alone, without any error of Horovod or Keras."""
-
-    def build(config, precision, variables, sums):
-        plain = optimizer.Adam(learning_rate=0.0)
-        plain.build(variables)
-        return plain
-
-    with mock.patch.object(optimizer, "build", build):
+    with mock.patch.object(AllReduce, "sum", lambda exchange, gradients: list(gradients)):
         yield
 
 
@@ -99,9 +94,9 @@ def weights_checked():
     """CHECKSUMS gets that of this rank's weights after each step."""
     after_step_before = callbacks.NotFiniteGuard.after_step
 
-    def after_step(guard, step, logs):
+    def after_step(guard, result):
         CHECKSUMS.append(cluster._checksum(guard.model.transformer.trainable_variables))
-        return after_step_before(guard, step, logs)
+        return after_step_before(guard, result)
 
     with mock.patch.object(callbacks.NotFiniteGuard, "after_step", after_step):
         yield

@@ -32,7 +32,7 @@ def main():
         config = TrainingConfig(micro_batches=slices)
         transformer = Transformer(MODEL, 500, "float32", seed=1)
         model = TrainingModel(transformer, config, rank)
-        model.compile(optimizer=optimizer.build(config, "float32", model.trained))
+        model.compile(optimizer=optimizer.build(config, "float32", model.trained, model.exchange))
         step = model.make_train_function()
         for rows in (2, ROWS):  # first the graph and TensorFlow's own memory
             batch = {"source": ids[:rows], "target": ids[:rows], "tokens": tokens}

@@ -28,8 +28,12 @@ from hvd_nmt.common.errors import BY_EXIT_CODE, UserError
 from hvd_nmt.config import ModelConfig, TrainingConfig
 from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.training import callbacks, cluster, gradient_sums, horovod, optimizer
+from hvd_nmt.training import callbacks, cluster, horovod, optimizer
+from hvd_nmt.training.exchange import over_hosts
+from hvd_nmt.training.exchange.all_reduce import AllReduce
+from hvd_nmt.training.exchange.base import GradientExchange
 from hvd_nmt.training.step import TrainingModel
+from hvd_nmt.training.step_result import Own, Summed
 
 FIRST_ONLY = hvd.ProcessSet([0])
 TINY = ModelConfig(1, 1, 16, 2, 32, max_length=16, dropout=0.0, attention_dropout=0.0,
@@ -73,51 +77,63 @@ def variables():
     return [tf.Variable(tf.ones([3, 2]), name="first"), tf.Variable(tf.ones([7]), name="second")]
 
 
-def optimizer_check(name, make):
-    """A check: what `check_averaging` says to the optimizer that is made for some weights."""
+class SumsOf(GradientExchange):
+    """What another wrapper of Horovod sums with."""
+
+    def __init__(self, distributed, weights):
+        self.sum = horovod.sums_of(distributed, weights)
+
+    def sum(self, gradients):
+        raise NotImplementedError
+
+
+class Alone(GradientExchange):
+    def sum(self, gradients):
+        return list(gradients)
+
+
+def sums_check(name, make):
+    """A check: what `prove_sums` says to the exchange, and the loss scale, made for weights."""
 
     def answer(rank):
         weights = variables()
-        made = make(weights, rank)
-        made.build(weights)
-        return refused(cluster.check_averaging, made, weights, rank)
+        exchange, *scale = make(weights, rank)
+        return refused(cluster.prove_sums, exchange, weights, rank, *scale)
 
     answer.__name__ = name
     return check(answer)
 
 
-def with_a_local_variable(weights, rank):
-    distributed = horovod.distributed_optimizer(optimizer.Adam())
-    distributed.register_local_var(weights[1])
-    return distributed
+def with_loss_scale(weights, rank):
+    exchange = AllReduce()
+    return exchange, optimizer.loss_scale(optimizer.build(TRAINING, "float16", weights, exchange))
 
 
 def with_unequal_loss_scales(weights, rank):
-    scaled = optimizer.build(TRAINING, "float16", weights)
-    scaled._loss_scale._current_loss_scale.assign(2.0 ** (10 + rank.index))
-    return scaled
+    exchange, scale = with_loss_scale(weights, rank)
+    return exchange, scale * 2.0**rank.index
 
 
 def wrapped(**options):
-    return lambda weights, rank: hvd_keras.DistributedOptimizer(optimizer.Adam(), **options)
+    return lambda weights, rank: (
+        SumsOf(hvd_keras.DistributedOptimizer(optimizer.Adam(), **options), weights),
+    )
 
 
 for name, make in {
     # This must pass.
-    "right_optimizer_with_loss_scale":
-        lambda weights, rank: optimizer.build(TRAINING, "float16", weights),
+    "right_optimizer_with_loss_scale": with_loss_scale,
     # Without any sum.
-    "case_03_plain_optimizer": lambda weights, rank: optimizer.Adam(),
+    "case_03_plain_optimizer": lambda weights, rank: (Alone(),),
     "case_06_process_set_without_some_ranks": wrapped(op=hvd.Sum, process_set=FIRST_ONLY),
-    "case_07_one_variable_is_local": with_a_local_variable,
     # With a wrong one.
     "case_09_unequal_loss_scales": with_unequal_loss_scales,
-    "case_12_horovod_tensorflow_drops_op": lambda weights, rank: hvd.DistributedOptimizer(
-        optimizer.Adam(), op=hvd.Sum, sparse_as_dense=True
+    "case_12_horovod_tensorflow_drops_op": lambda weights, rank: (
+        SumsOf(hvd.DistributedOptimizer(optimizer.Adam(), op=hvd.Sum), weights),
     ),
     "case_12_average": wrapped(),
 }.items():  # fmt: skip
-    optimizer_check(name, make)
+    sums_check(name, make)
 
 
 @check
@@ -126,7 +142,7 @@ def right_optimizer_on_the_transformer(rank):
     model, transformer = training_model(rank)
     weights = transformer.trainable_variables
     before = cluster._checksum(weights)
-    answer = refused(cluster.check_averaging, model.optimizer, weights, rank)
+    answer = refused(cluster.prove_sums, model.exchange, weights, rank)
     return answer | {"changed": cluster._checksum(weights) != before,
                      "iterations": int(model.optimizer.iterations)}  # fmt: skip
 
@@ -136,14 +152,10 @@ def right_optimizer_on_the_transformer(rank):
 
 @check
 def case_01_apply_gradients_of_local_gradients(rank):
-    """The compiled optimizer is right, but the step goes around its `compute_gradients`."""
-    transformer = Transformer(TINY, 24, "float32", 1)
-    model = LocalGradients(transformer, TRAINING, rank)
-    model.compile(optimizer=optimizer.build(TRAINING, "float32", transformer.trainable_variables))
+    """The exchange is right, but the step goes around its `sum`."""
+    model, transformer = training_model(rank, LocalGradients)
     model.optimizer.learning_rate.assign(0.1)
-    before = refused(
-        cluster.check_averaging, model.optimizer, transformer.trainable_variables, rank
-    )
+    before = refused(cluster.prove_sums, model.exchange, transformer.trainable_variables, rank)
     guard = callbacks.ReplicaCheck(rank)
     answer = refused(lambda: fit(model, rank, [guard]))
     return answer | {"self_test": before["error"], "steps": int(model.step)}
@@ -160,15 +172,15 @@ class LocalGradients(TrainingModel):
         pairs = [(g, w) for g, w in zip(gradients, weights, strict=True) if g is not None]
         self.optimizer.apply_gradients(pairs)
         self.step.assign_add(1)
-        return tf.zeros([len(self._FIELDS) + 4 * self.rank.size])
+        numbers = len(Summed._fields) + len(Own._fields) - 5  # those with places
+        return tf.zeros([numbers + 3 * self.rank.size])
 
 
 @check
 def case_08_groups_of_variables_of_one_name(rank):
     weights = [tf.Variable(tf.ones([2]), name="same"), tf.Variable(tf.ones([3]), name="same")]
     made = hvd_keras.DistributedOptimizer(optimizer.Adam(), op=hvd.Sum, groups=[weights])
-    made.build(weights)
-    return refused(cluster.check_averaging, made, weights, rank)
+    return refused(cluster.prove_sums, SumsOf(made, weights), weights, rank)
 
 
 @check
@@ -196,10 +208,11 @@ def gradients_are_exact_per_token(rank):
     share = {"source": sources[rank.index], "target": targets[rank.index]}
     own = np.count_nonzero(share["target"])
 
-    def error_of(distributed, tokens):
-        made, found = TrainingModel(transformer, TRAINING, rank), []
-        distributed.build(weights)
-        made.compile(optimizer=distributed)
+    def error_of(exchange, tokens):
+        made, found = TrainingModel(transformer, TRAINING, rank, exchange), []
+        adam = exchange.wrapped(optimizer.Adam(), weights)
+        adam.build(weights)
+        made.compile(optimizer=adam)
         numbers = {"tokens": tf.constant([37, tokens], tf.float32)}
         numbers["sentences"] = tf.zeros([1])
         with mock.patch.object(optimizer, "update", lambda _, sums, *rest: found.extend(sums)):
@@ -209,10 +222,10 @@ def gradients_are_exact_per_token(rank):
         return error, abs(float(logs[0]) / float(loss) - 1)
 
     def averaged():
-        return hvd_keras.DistributedOptimizer(optimizer.Adam(), sparse_as_dense=True)
+        return SumsOf(hvd_keras.DistributedOptimizer(optimizer.Adam()), weights)
 
     return {
-        "sum": error_of(horovod.distributed_optimizer(optimizer.Adam()), 37),
+        "sum": error_of(AllReduce(), 37),
         "average_of_sums": error_of(averaged(), 37)[0],
         "average_of_means": error_of(averaged(), own)[0],
     }
@@ -230,12 +243,12 @@ def unequal_share(rank):
 @check
 def sums_do_not_depend_on_arrival(rank):
     """The same gradients, in four groups, summed again and again, each time in another order."""
-    gradient_sums.GROUP_BYTES, group_bytes = 4096, gradient_sums.GROUP_BYTES
+    over_hosts.GROUP_BYTES, group_bytes = 4096, over_hosts.GROUP_BYTES
     sizes = (3, 1000, 70, 5000, 11, 400, 1)
     weights = [tf.Variable(tf.zeros([size])) for size in sizes]
     values = [np.random.default_rng([rank.index, n]).normal(size=n).astype("f") for n in sizes]
-    made = horovod.distributed_optimizer(optimizer.Adam(), gradient_sums.group_count(weights))
-    made.build(weights)
+    exchange = AllReduce()
+    exchange.wrapped(optimizer.Adam(), weights)
 
     def late(value, wait_s):
         time.sleep(wait_s)
@@ -243,34 +256,26 @@ def sums_do_not_depend_on_arrival(rank):
 
     @tf.function(autograph=False)
     def summed(waits_s):
-        with tf.GradientTape() as tape:
-            gradients = [
-                tf.numpy_function(late, [value, wait_s], tf.float32)
-                for value, wait_s in zip(values, tf.unstack(waits_s), strict=True)
-            ]
-            loss = tf.add_n(
-                [
-                    tf.reduce_sum(tf.ensure_shape(gradient, weight.shape) * weight)
-                    for gradient, weight in zip(gradients, weights, strict=True)
-                ]
-            )
-        return [gradient for gradient, _ in made.compute_gradients(loss, weights, tape)]
+        gradients = [
+            tf.ensure_shape(tf.numpy_function(late, [value, wait_s], tf.float32), value.shape)
+            for value, wait_s in zip(values, tf.unstack(waits_s), strict=True)
+        ]
+        return exchange.sum(gradients)
 
     order = np.random.default_rng(1)
     found = {
         b"".join(g.numpy().tobytes() for g in summed(0.01 * order.permutation(len(sizes))))
         for _ in range(12)
     }
-    gradient_sums.GROUP_BYTES = group_bytes
+    over_hosts.GROUP_BYTES = group_bytes
     return {"different_sums": len(found)}
 
 
 @check
 def clipping_with_unequal_thread_counts(rank):
     """Of more values than one thread adds up alone; compared after each of three steps."""
-    transformer = Transformer(TINY, 60_000, "float32", 1)
-    model = TrainingModel(transformer, dataclasses.replace(TRAINING, clip_norm=0.01), rank)
-    model.compile(optimizer=optimizer.build(TRAINING, "float32", transformer.trainable_variables))
+    clipped = dataclasses.replace(TRAINING, clip_norm=0.01)
+    model, _ = training_model(rank, training=clipped, vocabulary_size=60_000)
     model.optimizer.learning_rate.assign(0.1)
     replica_check = callbacks.ReplicaCheck(rank)
     replica_check.EVERY_STEPS = 1
@@ -299,7 +304,7 @@ def broadcast_reaches_everything_that_is_saved(rank):
     """Weights, moments, step, iterations, loss scale: all of rank 0, whatever the others had."""
     _, transformer = training_model(rank)
     weights = state.weights_by_path(transformer)
-    scaled = optimizer.build(TRAINING, "float16", list(weights.values()))
+    scaled = optimizer.build(TRAINING, "float16", list(weights.values()), AllReduce())
     step = tf.Variable(0, dtype=tf.int64, name="step")
     adam = optimizer.state(scaled, list(weights))
     saved_variables = [
@@ -359,10 +364,11 @@ def fail_on(failures, rank):
             raise failures[rank.index]
 
 
-def training_model(rank):
-    transformer = Transformer(TINY, 24, "float32", 1)
-    model = TrainingModel(transformer, TRAINING, rank)
-    model.compile(optimizer=optimizer.build(TRAINING, "float32", transformer.trainable_variables))
+def training_model(rank, kind=TrainingModel, training=TRAINING, vocabulary_size=24):
+    transformer = Transformer(TINY, vocabulary_size, "float32", 1)
+    model = kind(transformer, training, rank, AllReduce())
+    weights = transformer.trainable_variables
+    model.compile(optimizer=optimizer.build(training, "float32", weights, model.exchange))
     return model, transformer
 
 

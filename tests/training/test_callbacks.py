@@ -16,7 +16,8 @@ from hvd_nmt.common.errors import DivergedError
 from hvd_nmt.telemetry import jsonl
 from hvd_nmt.training import callbacks, cluster, horovod
 from hvd_nmt.training.callbacks import NotFiniteGuard
-from hvd_nmt.training.step import TrainingModel
+from hvd_nmt.training.exchange.all_reduce import AllReduce
+from hvd_nmt.training.exchange.base import Replicas
 
 RANK = horovod.Rank(0, 2, 0, 1, "v100a")
 
@@ -29,8 +30,7 @@ RANK = horovod.Rank(0, 2, 0, 1, "v100a")
         (150, 100, 160, [151, 200, 300]),  # a resumed run compares its own first step
     ],
 )
-@pytest.mark.parametrize("islands", [None, types.SimpleNamespace(common=["of all hosts"])])
-def test_when_replicas_are_compared(monkeypatch, start_step, every_steps, steps, compared, islands):
+def test_when_replicas_are_compared(monkeypatch, start_step, every_steps, steps, compared):
     seen = []
     monkeypatch.setattr(
         cluster,
@@ -39,16 +39,16 @@ def test_when_replicas_are_compared(monkeypatch, start_step, every_steps, steps,
     )
     check = callbacks.ReplicaCheck(RANK)
     monkeypatch.setattr(check, "EVERY_STEPS", every_steps)
-    model = types.SimpleNamespace(replicated=["the weights"], islands=islands)
-    check.set_model(model)
+    replicas = [Replicas(["the weights"], within_hosts=True), Replicas(["of all hosts"])]
+    exchange = types.SimpleNamespace(replicas=lambda variables: replicas)
+    check.set_model(types.SimpleNamespace(replicated=["the weights"], exchange=exchange))
 
     for batch in range(steps):
-        check.on_train_batch_end(batch, {"step": start_step + batch + 1})
+        result = types.SimpleNamespace(step=start_step + batch + 1)
+        check.on_train_batch_end(batch, {"result": result})
 
-    expected = [(["the weights"], step, islands is not None) for step in compared]
-    if islands is not None:
-        expected += [(["of all hosts"], step, False) for step in compared]
-    assert sorted(seen) == sorted(expected)
+    expected = [(weights, step, within) for step in compared for weights, within in replicas]
+    assert seen == expected
 
 
 def test_telemetry_runs_once_per_host_with_the_time_of_the_first_rank(tmp_path, monkeypatch):
@@ -89,10 +89,10 @@ def guard(monkeypatch):
         )
         made = NotFiniteGuard(setup)
 
-        def after(number, **logs):
-            logs = {**GOOD, "rank_not_finite": not_finite, **logs}
-            left_out = TrainingModel._is_left_out(types.SimpleNamespace(islands=None), logs)
-            made.after_step(number, {**logs, "left_out": left_out})
+        def after(number, **numbers):
+            numbers = {**GOOD, "rank_not_finite": not_finite, **numbers}
+            left_out = AllReduce().is_left_out(*numbers.values())
+            made.after_step(types.SimpleNamespace(step=number, is_left_out=left_out, **numbers))
             return named
 
         return after

@@ -23,7 +23,7 @@ HOST = socket.gethostname()
 NAN_STEP, MAX_STEPS = 6, 8  # as in faulty_runs.py
 SAID = {  # fault -> exit code of all ranks, and what one of them says
     "another_configuration": (2, "The configuration differs between hosts"),
-    "optimizer_not_wrapped": (6, "Gradients do not add up: on rank 0"),
+    "gradients_not_summed": (6, "Gradients do not add up: on rank 0"),
     "nan_three_times_in_a_row": (
         6, f"At step {NAN_STEP + 1} the loss became NaN or Inf on rank 1 ({HOST}), step 3 in a "
         "row. These steps were skipped, the checkpoints are good",

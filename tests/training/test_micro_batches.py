@@ -32,7 +32,8 @@ def build(slices=1, precision="float32", dropout=0.0, **model):
     training = TrainingConfig(micro_batches=slices, precision=precision)
     transformer = Transformer(config, VOCABULARY, precision, seed=1)
     model = TrainingModel(transformer, training, horovod.init())
-    model.compile(optimizer=optimizer.build(training, precision, model.trained))
+    parts = model.trained, model.exchange
+    model.compile(optimizer=optimizer.build(training, precision, *parts))
     model.optimizer.learning_rate.assign(1e-2)
     return model
 

@@ -10,6 +10,7 @@ from hvd_nmt.model import device
 from hvd_nmt.telemetry.host import cpu_flags
 from hvd_nmt.training import horovod, optimizer
 from hvd_nmt.training.adam import Adam
+from hvd_nmt.training.exchange.all_reduce import AllReduce
 from hvd_nmt.training.muon import Muon, orthogonal
 from hvd_nmt.training.setup import require_equal_devices
 
@@ -114,7 +115,7 @@ def test_horovod_wraps_it_with_its_own_options():
         optimizer="muon", muon_rate_factor=FACTOR, weight_decay=DECAY, adam_beta1=BETA
     )
     variables = weights()
-    made = optimizer.build(config, "float32", [*variables.values()])
+    made = optimizer.build(config, "float32", [*variables.values()], AllReduce())
     found, _ = moved(made, variables)
     alone, _ = moved(muon(beta_2=config.adam_beta2, epsilon=config.adam_epsilon))
     for name, value in alone.items():
@@ -124,7 +125,8 @@ def test_horovod_wraps_it_with_its_own_options():
 def test_float16_goes_through_with_its_loss_scale():
     config = TrainingConfig(optimizer="muon")
     variables = weights()
-    found, _ = moved(optimizer.build(config, "float16", [*variables.values()]), variables)
+    made = optimizer.build(config, "float16", [*variables.values()], AllReduce())
+    found, _ = moved(made, variables)
     assert all(np.abs(found[name] - value).max() > 0 for name, value in values(1).items())
 
 

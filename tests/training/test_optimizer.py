@@ -12,11 +12,11 @@ from hvd_nmt.config import TrainingConfig
 from hvd_nmt.model import device
 from hvd_nmt.training import horovod
 from hvd_nmt.training.adam import Adam
+from hvd_nmt.training.exchange.all_reduce import AllReduce
 from hvd_nmt.training.optimizer import (
     build,
     loss_scale,
     state,
-    summed_gradients,
     update,
 )
 
@@ -85,21 +85,13 @@ def test_the_fused_adam_equals_kerass(clip, decay, on):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_at_one_rank_horovod_changes_nothing(precision, on):
-    optimizer = build(CONFIG, precision, variables := weights())
+    optimizer = build(CONFIG, precision, variables := weights(), AllReduce())
     assert not isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
     assert optimizer.jit_compile is False
     assert type(optimizer) is not Adam
     alone = Adam(beta_1=0.8, beta_2=0.997, epsilon=1e-7, jit_compile=False)
     for value, wanted in zip(run(optimizer, variables), run(alone, weights()), strict=True):
         np.testing.assert_array_equal(value, wanted)
-
-
-def test_float16_sums_gradients_with_their_loss_scale():
-    optimizer = build(CONFIG, "float16", variables := weights())
-    assert float(loss_scale(optimizer)) > 1
-    (gradient,) = summed_gradients(optimizer, gradients(0)[1:2], variables[1:2])
-    np.testing.assert_array_equal(gradient, gradients(0)[1])
-    assert optimizer.inner_optimizer._aggregated_gradients  # what Adam gets went through Horovod
 
 
 def step_of(optimizer, variables):
@@ -111,7 +103,7 @@ def step_of(optimizer, variables):
         scale = 1.0 if scale is None else scale
         with tf.GradientTape() as tape:
             loss = tf.add_n([tf.reduce_sum(variable**2) for variable in variables]) * factor * scale
-        found = summed_gradients(optimizer, tape.gradient(loss, variables), variables)
+        found = tape.gradient(loss, variables)
         update(optimizer, found, variables, tf.linalg.global_norm(found) / scale, 0.0)
 
     return lambda factor: step(tf.constant(factor))
@@ -126,7 +118,7 @@ def everything(optimizer, variables):
 
 
 def test_float16_skips_a_step_that_overflows_and_lowers_the_scale(on):
-    optimizer = build(CONFIG, "float16", variables := weights())
+    optimizer = build(CONFIG, "float16", variables := weights(), AllReduce())
     optimizer.learning_rate = 0.1
     step, scale = step_of(optimizer, variables), float(optimizer.loss_scale)
     step(1.0)
@@ -152,7 +144,7 @@ def test_float16_skips_a_step_that_overflows_and_lowers_the_scale(on):
 def test_a_step_that_is_not_finite_touches_nothing(factor, on):
     """No weight decays either."""
     config = dataclasses.replace(CONFIG, weight_decay=0.5)
-    optimizer = build(config, "float32", variables := weights())
+    optimizer = build(config, "float32", variables := weights(), AllReduce())
     optimizer.learning_rate = 0.1
     step = step_of(optimizer, variables)
     step(1.0)
@@ -165,7 +157,7 @@ def test_a_step_that_is_not_finite_touches_nothing(factor, on):
 
 def test_the_loss_scale_moves_as_kerass_does(on):
     """It doubles after 2,000 good steps, halves at each bad one, and never falls below 1."""
-    ours, kerass = (build(CONFIG, "float16", variables := weights()) for _ in range(2))
+    ours, kerass = (build(CONFIG, "float16", variables := weights(), AllReduce()) for _ in range(2))
     step = step_of(kerass, variables)  # of the last ones made
     ours, kerass = kerass, ours
     theirs = tf.function(lambda factor: kerass._loss_scale.update([factor])[0])

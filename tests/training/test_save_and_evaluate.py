@@ -15,6 +15,7 @@ from hvd_nmt.config.exchange import PLAIN
 from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.training import horovod
 from hvd_nmt.training.evaluation import Scores
+from hvd_nmt.training.exchange.all_reduce import AllReduce
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
 from hvd_nmt.training.stop import StopRequest
 
@@ -31,7 +32,7 @@ class Ending:
     evaluation and the save, which would need a model, only note that they were asked for.
     """
 
-    islands = None  # of the model
+    exchange = AllReduce()  # of the model
 
     def __init__(self, base, run_dir, during_evaluation=lambda: None, save_every=1000):
         rank = horovod.init()
@@ -68,8 +69,8 @@ class Ending:
         return self
 
     def step(self, step, stop=0.0):
-        logs = {"step": step, "stop": stop, "end": 0.0}
-        self._callback.on_train_batch_end(step - 1, logs)
+        result = types.SimpleNamespace(step=step, stop=stop, end=0.0)
+        self._callback.on_train_batch_end(step - 1, {"result": result})
 
     def __exit__(self, *_):
         self._callback.on_train_end()

@@ -123,7 +123,7 @@ def test_a_program_gives_the_gradients_of_the_graph(precision, pieces, monkeypat
     made = TrainingModel(
         Transformer(ModelConfig(1, 1, 16, 2, 32, **sizes), 64, precision, 1), config, horovod.init()
     )
-    made.compile(optimizer=optimizer.build(config, precision, made.trained))
+    made.compile(optimizer=optimizer.build(config, precision, made.trained, made.exchange))
     chance = np.random.default_rng(0)
     ids = {name: chance.integers(4, 64, [7, n]) for name, n in (("source", 6), ("target", 7))}
     ids["source"][0, 4:] = ids["target"][1, 3:] = 0
@@ -187,11 +187,11 @@ def test_a_clock_that_is_set_makes_no_step_longer(monkeypatch):
     hours = itertools.cycle([1, -1])
     monkeypatch.setattr(time, "time", lambda: time.clock_gettime(0) + 3600 * next(hours))
     started_s = time.perf_counter()
-    logs = run_golden(steps=4, whole=True)
+    results = run_golden(steps=4, whole=True)
     taken_s = time.perf_counter() - started_s
-    for log in logs:
-        assert 0 <= log["rank_ready_s"][0] < taken_s
-        assert 0 <= log["step_time"].communication_s < taken_s
+    for result in results:
+        assert 0 <= result.rank_ready_s[0] < taken_s
+        assert 0 <= result.step_time.communication_s < taken_s
 
 
 @pytest.fixture(scope="module")
@@ -221,9 +221,8 @@ def run_golden(*, model=None, training=None, steps=STEPS, eager=False, whole=Fal
     plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, *batching)
     transformer = Transformer(config.model, 64, "float32", config.training.seed)
     training_model = TrainingModel(transformer, config.training, rank)
-    training_model.compile(
-        optimizer=optimizer.build(config.training, "float32", transformer.trainable_variables)
-    )
+    parts = transformer.trainable_variables, training_model.exchange
+    training_model.compile(optimizer=optimizer.build(config.training, "float32", *parts))
     learning_rate = LearningRate(Schedule.of(config))
     learning_rate.set_model(training_model)
     step = training_model.make_train_function()
@@ -231,7 +230,8 @@ def run_golden(*, model=None, training=None, steps=STEPS, eager=False, whole=Fal
 
         def step(stream):
             values = training_model.train_step(next(stream), tf.zeros([2], tf.float64))
-            return training_model._logs(values.numpy().tolist(), time.perf_counter())
+            result = training_model._result(values.numpy().tolist(), time.perf_counter())
+            return {"result": result}
 
     stream = (
         {
@@ -242,13 +242,13 @@ def run_golden(*, model=None, training=None, steps=STEPS, eager=False, whole=Fal
         }
         for batch in batches(corpus, plan, plan.position(0), 0, 1)
     )
-    logs = []
+    results = []
     for number in range(steps):
         learning_rate.on_train_batch_begin(number)
-        logs.append(step(stream))
+        results.append(step(stream)["result"])
     if whole:
-        return logs
-    return [log["loss"] for log in logs], [log["gradient_norm"] for log in logs]
+        return results
+    return [step.loss for step in results], [step.gradient_norm for step in results]
 
 
 def fixed_corpus(sentences=150, vocabulary_size=64):

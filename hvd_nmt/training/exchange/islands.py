@@ -16,8 +16,10 @@ import tensorflow as tf
 
 from hvd_nmt.checkpoints.state import AdamState
 from hvd_nmt.training import horovod
-from hvd_nmt.training.gradient_sums import HostGroups, grouped, joined, like, sum_over_hosts
+from hvd_nmt.training.exchange.base import LOWEST_LOSS_SCALE, GradientExchange, Replicas
+from hvd_nmt.training.exchange.over_hosts import HostGroups, grouped, joined, like, sum_over_hosts
 from hvd_nmt.training.heartbeat import EXCHANGE
+from hvd_nmt.training.micro_batches import Batch
 
 WAY_OF_TWO_HOSTS = 1.6
 """how far the common weights of two hosts move in the long run, hosts' mean progress = 1: of 1.0,
@@ -38,25 +40,29 @@ def outer_rate(hosts: float) -> float:
     return WAY_OF_TWO_HOSTS * math.sqrt(hosts / 2) * (1 - MOMENTUM)
 
 
-class Islands:
-    """The exchange of weights between hosts; every rank makes the same calls in the same steps.
+class Islands(GradientExchange):
+    """Each host sums alone; the weights of two hosts at least are joined every `sync_every` steps.
 
-    The trained weights are equal on all ranks to begin with; there are two hosts at least.
+    The field calls it local SGD, and with an outer optimizer DiLoCo.
     """
 
-    def __init__(
-        self,
-        weights: Sequence[tf.Variable],
-        adam: AdamState,
-        hosts: HostGroups,
-        sync_every: int,
-    ) -> None:
-        self.common = [tf.Variable(weight, trainable=False) for weight in weights]
+    def __init__(self, groups: HostGroups, sync_every: int) -> None:
+        self.groups, self.hosts, self.together = groups, len(groups.names), groups.local.ranks
+        self._sync_every = sync_every
+        self._exchanges = 0
+        """since the velocity was zero: no checkpoint has it, so it begins anew in `join`"""
+        self._joined = -1
+        """step after which all was equal"""
+        self._tokens_H = np.zeros(self.hosts)
+        """that each host has learned from since the last exchange"""
+
+    def begin(self, weights: Sequence[tf.Variable], adam: AdamState) -> None:
+        """Trace the graphs of an exchange, so that none waits for it."""
+        self._adam = adam
+        self._common = [tf.Variable(weight, trainable=False) for weight in weights]
         """the weights of all hosts, as they were joined last"""
-        self.hosts = hosts
-        self._adam, self._sync_every = adam, sync_every
         self._velocity = [tf.Variable(tf.zeros_like(w), trainable=False) for w in weights]
-        of_all = weights, self.common, self._velocity, [*adam.m.values()], [*adam.v.values()]
+        of_all = weights, self._common, self._velocity, [*adam.m.values()], [*adam.v.values()]
         groups = [*enumerate(zip(*map(grouped, of_all), strict=True))]
         self._moves, self._means = (
             [
@@ -65,23 +71,50 @@ class Islands:
             ]
             for body in (self._move, self._mean)
         )
-        """graphs, one for each group of weights; traced here, so that no exchange waits for it"""
+        """one graph for each group of weights"""
         for move, mean in zip(self._moves, self._means, strict=True):
             move.get_concrete_function(tf.TensorSpec([3], tf.float32))
             mean.get_concrete_function()
-        self._exchanges = 0
-        """since the velocity was zero: no checkpoint has it, so it begins anew in `join`"""
-        self._joined = -1
-        """step after which all was equal"""
-        self._tokens_H = np.zeros(len(hosts.names))
-        """that each host has learned from since the last exchange"""
 
-    def end_step(self, step: int, learned: Sequence[float]) -> float:
-        """Note the target tokens each host learned from in a step, and exchange weights where due.
+    def sum(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Summed over the ranks of this host."""
+        sums: list[tf.Tensor] = []
+        for number, group in enumerate(grouped(gradients)):
+            sums += horovod.sums_in(self.groups.local, group, f"gradients_{number}")
+        return sums
 
-        Gives the seconds that this took.
-        """
-        self._tokens_H += learned
+    def summed_tokens(self, batch: Batch) -> tf.Tensor:
+        """Those of this host."""
+        return batch["tokens"][2]
+
+    def tokens_by_host(self, batch: Batch, *, speaks: bool) -> tf.Tensor:
+        """Those of this host, in its place."""
+        place_H = tf.one_hot(self.groups.index, self.hosts)
+        return place_H * self.summed_tokens(batch) * tf.constant(float(speaks))
+
+    def agreed(self, norm: tf.Tensor) -> tf.Tensor:
+        """That of the first rank of this host."""
+        return horovod.of_first_in(self.groups.local, norm, "gradient_norm")
+
+    def is_not_finite(self, loss: tf.Tensor, norm: tf.Tensor, loss_scale: tf.Tensor) -> tf.Tensor:
+        """By the norm, which other hosts do not see; an overflow lowers the scale by itself."""
+        return ~tf.math.is_finite(norm) & (loss_scale <= LOWEST_LOSS_SCALE)
+
+    def is_left_out(self, norm: float, loss_scale: float, not_finite: Sequence[float]) -> bool:
+        """Whether any host left the step out."""
+        return any(not_finite)
+
+    def common(self, weights: Sequence[tf.Variable]) -> Sequence[tf.Variable]:
+        """The weights of all hosts, as they were joined last."""
+        return self._common
+
+    def replicas(self, variables: Sequence[tf.Variable]) -> list[Replicas]:
+        """What the ranks of a host have alike, and what all have."""
+        return [Replicas(variables, within_hosts=True), Replicas(self._common)]
+
+    def end_step(self, step: int, tokens_by_host: Sequence[float]) -> float | None:
+        """Note the tokens, and exchange weights where due; the seconds that this took."""
+        self._tokens_H += tokens_by_host
         if step % self._sync_every:
             return 0.0
         started_s = time.perf_counter()
@@ -98,7 +131,7 @@ class Islands:
         self._exchanges += 1
         # As far as after many exchanges, and not less while the velocity grows: as Adam corrects.
         momentum = MOMENTUM / (1 - MOMENTUM**self._exchanges)
-        outer_3 = tf.constant([share_H[self.hosts.index], outer_rate(hosts), momentum], tf.float32)
+        outer_3 = tf.constant([share_H[self.groups.index], outer_rate(hosts), momentum], tf.float32)
         with horovod.heartbeat.section(EXCHANGE, waits=True):
             for move in self._moves:
                 move(outer_3).numpy()  # fetched: a GPU works behind our back
@@ -137,7 +170,7 @@ class Islands:
         # Nothing of weights that are NaN or Inf: that host takes the weights of the others.
         is_finite = tf.math.is_finite(tf.reduce_sum(way_N * way_N))
         way_N = tf.where(is_finite, way_N, tf.zeros_like(way_N))
-        mean_N = sum_over_hosts(way_N * share, self.hosts, f"weights_{number}", narrow=True)
+        mean_N = sum_over_hosts(way_N * share, self.groups, f"weights_{number}", narrow=True)
         velocity_N = MOMENTUM * joined(velocity) + mean_N
         common_N += rate * (mean_N + momentum * velocity_N)
         _assign(velocity, velocity_N)
@@ -147,10 +180,10 @@ class Islands:
 
     def _mean(self, number: int, group: tuple[Any, ...]) -> None:
         for kind, moments in zip("mv", group[3:], strict=True):
-            own_N = joined(moments) / len(self.hosts.names)
+            own_N = joined(moments) / self.hosts
             own_N = tf.where(tf.math.is_finite(own_N), own_N, tf.zeros_like(own_N))
             name = f"moments_{kind}_{number}"
-            _assign(moments, sum_over_hosts(own_N, self.hosts, name, narrow=False))
+            _assign(moments, sum_over_hosts(own_N, self.groups, name, narrow=False))
 
 
 def _assign(variables: Sequence[tf.Variable], values_N: tf.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""How gradients are summed where Horovod does not do it alone: in groups, over hosts, as float16.
+"""Sums over the hosts of a run: in groups, each host once over the network, as float16.
 
 A ring over R ranks sends 2 (R - 1) / R times the numbers over the network of each host. Here the
 ranks of a host sum first, then the first ranks of H hosts, and hand the sum to the others of their
@@ -42,31 +42,7 @@ class HostGroups:
     """first ranks of all hosts; None: this rank is none of them"""
 
 
-class GradientSums:
-    """What the optimizer calls to sum gradients. A graph that was traced keeps what it found."""
-
-    def __init__(self) -> None:
-        self.hosts: HostGroups | None = None
-        """of the run; None: gradients are summed as on one host"""
-        self.within_hosts = False
-        """whether each host sums alone"""
-
-    def __call__(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor] | None:
-        """The sums; None: Horovod is to sum them over all ranks."""
-        if self.hosts is None:
-            return None
-        sums: list[tf.Tensor] = []
-        for number, group in enumerate(grouped(gradients)):
-            name = f"gradients_{number}"
-            if self.within_hosts:
-                sums += horovod.sums_in(self.hosts.local, group, name)
-            else:
-                (of_host_N,) = horovod.sums_in(self.hosts.local, [joined(group)], f"{name}.local")
-                sums += like(sum_over_hosts(of_host_N, self.hosts, name, narrow=True), group)
-        return sums
-
-
-def meet(host_of_rank: Sequence[str], rank: int) -> HostGroups:
+def form_host_groups(host_of_rank: Sequence[str], rank: int) -> HostGroups:
     """Form the groups, in the same order on all ranks; a collective."""
     names = list(dict.fromkeys(host_of_rank))
     members = {name: [r for r, host in enumerate(host_of_rank) if host == name] for name in names}

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.training import gradient_sums, horovod, islands
-from hvd_nmt.training.gradient_sums import BLOCK, decoded, encoded
+from hvd_nmt.training import horovod
+from hvd_nmt.training.exchange import islands, over_hosts
+from hvd_nmt.training.exchange.over_hosts import BLOCK, decoded, encoded
 from hvd_nmt.training.horovod import Group
 
 
@@ -20,10 +21,10 @@ def test_the_first_ranks_of_the_hosts_sum_and_hand_the_sum_on(layout, monkeypatc
         horovod, "of_first_in", lambda group, x_N, name: handed.append(group.ranks) or x_N
     )
     for rank, host in enumerate(layout):
-        hosts = gradient_sums.meet(layout, rank)
+        hosts = over_hosts.form_host_groups(layout, rank)
         speaks = rank in firsts
         assert hosts.across == (Group(firsts, None) if speaks else None)
-        found_N = gradient_sums.sum_over_hosts(tf.ones([3]), hosts, "sum", narrow=False)
+        found_N = over_hosts.sum_over_hosts(tf.ones([3]), hosts, "sum", narrow=False)
         assert found_N.numpy().tolist() == [len(firsts) if speaks else 1.0] * 3
         assert handed[-1] == tuple(i for i, other in enumerate(layout) if other == host)
         assert hosts.names[hosts.index] == host

@@ -1,0 +1,15 @@
+"""What travels between the ranks of a run: one object of one of three kinds."""
+
+from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.training.exchange.all_reduce import AllReduce
+from hvd_nmt.training.exchange.base import GradientExchange
+from hvd_nmt.training.exchange.float16 import Float16
+from hvd_nmt.training.exchange.islands import Islands
+from hvd_nmt.training.exchange.over_hosts import HostGroups
+
+
+def of(exchange: Exchange, groups: HostGroups | None) -> GradientExchange:
+    """The one that a run asked for; `groups` of its ranks are None where all sum together."""
+    if groups is None:
+        return AllReduce()
+    return Float16(groups) if exchange.sync_every == 1 else Islands(groups, exchange.sync_every)
