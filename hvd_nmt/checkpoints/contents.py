@@ -3,7 +3,7 @@
 import collections
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
@@ -210,13 +210,14 @@ def _predicted(manifest: Manifest | None, variables: Iterable[Variable]) -> int 
     """What the manifest's configuration, or the recipe's formula, says of `model_bytes`."""
     groups = {variable.group for variable in variables}
     if "Adam v" not in groups:
-        return None  # an average of checkpoints has no moments of Adam
+        return None  # an average of checkpoints has no optimizer
     if manifest is None:  # OpenSeq2Seq: weights and two moments
         return 3 * sum(v.n_bytes for v in variables if v.group in WEIGHTS)
     try:
         return predict(
             ModelConfig(**manifest.model), manifest.vocabulary_size, freeze=manifest.freeze,
             averaged=AVERAGE in groups, source_vocabulary_size=manifest.source_vocabulary_size,
+            slots=manifest.slots,
         ).n_bytes  # fmt: skip
     except (UserError, TypeError, ValueError):
         return None
@@ -226,25 +227,28 @@ class Prediction(NamedTuple):
     """A checkpoint of a run."""
 
     trained: int
-    """weights that are not frozen, which have gradients and two moments of Adam"""
+    """weights that are not frozen, which have gradients"""
     n_bytes: int
-    """of weights, their average and moments; counters and names come on top"""
+    """of weights, their average and slots; counters and names come on top"""
 
 
 def predict(
     model: ModelConfig, vocabulary_size: int, *, freeze: str = "", averaged: bool = False,
     source_vocabulary_size: int = 0,
+    slots: Mapping[str, int] | None = None,
 ) -> Prediction:  # fmt: skip
     """The values that a checkpoint of a run holds; raises ConfigError if `freeze` names no weight.
 
     The sizes are rows of matrices, pieces rounded up to a multiple of 8; `source_vocabulary_size`
-    is 0 where the source has none of its own. `averaged`: there is a moving average.
+    is 0 where the source has none of its own. `averaged`: there is a moving average. `slots`: how
+    many values the optimizer keeps; None: Adam's moments.
     """
     weights = weight_sizes(model, vocabulary_size, source_vocabulary_size)
     kept = names.frozen(list(weights), freeze)
     trained = sum(size for path, size in weights.items() if path not in kept)
     parameters, copies = sum(weights.values()), 2 if averaged else 1
-    return Prediction(trained, FLOAT_BYTES * (copies * parameters + 2 * trained))
+    kept_values = sum(slots.values()) if slots else 2 * trained
+    return Prediction(trained, FLOAT_BYTES * (copies * parameters + kept_values))
 
 
 def weight_sizes(model: ModelConfig, rows: int, source_rows: int = 0) -> dict[str, int]:

@@ -46,7 +46,10 @@ class Manifest:
     variables: list[tuple[str, list[int], str, int]] = dataclasses.field(default_factory=list)
     """name, shape, type and bytes of each; empty where an earlier version has written it"""
     freeze: str = ""
-    """`training.freeze`: weights without moments of Adam"""
+    """`training.freeze`: weights of which the optimizer keeps nothing"""
+    slots: dict[str, int] = dataclasses.field(default_factory=dict)
+    """values that the optimizer keeps of weights, by slot; empty where an earlier version has
+    written it: two of each trained weight"""
     bleu: float | None = None
     """BLEU of the dev sentences at this step"""
     chrf: float | None = None

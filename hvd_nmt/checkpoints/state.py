@@ -2,9 +2,9 @@
 
     model/PATH              weights
     ema/PATH                their moving average, with `training.ema_decay`
-    optimizer/m/PATH        Adam's first moments, of the weights that are trained
-    optimizer/v/PATH        its second moments
-    optimizer/iterations    updates that Adam has made
+    optimizer/SLOT/PATH     what the optimizer keeps of weights that are trained: Adam's moments m
+                            and v; of the matrices that Muon moves, m alone
+    optimizer/iterations    updates that it has made
     optimizer/loss_scale/   in float16: current_loss_scale, and good_steps since it changed
     step                    optimizer steps done
 
@@ -24,42 +24,50 @@ from hvd_nmt.model.transformer import Transformer
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class AdamState:
-    """The variables of Adam, whichever optimizer object they belong to."""
+class OptimizerState:
+    """The variables of an optimizer, whichever object they belong to."""
 
     iterations: tf.Variable
     """updates made, int64"""
-    m: dict[str, tf.Variable]
-    """first moments by the path of their weight"""
-    v: dict[str, tf.Variable]
-    """second moments by the path of their weight"""
+    slots: Mapping[str, Mapping[str, tf.Variable]]
+    """what it keeps of weights, by slot and path; of Adam the moments m and v"""
     loss_scale: Any = None
     """in float16 alone; its trackable children are current_loss_scale and good_steps"""
 
+    def sizes(self) -> dict[str, int]:
+        """The number of values in each slot."""
+        counts = {
+            name: [variable.shape.num_elements() for variable in slot.values()]
+            for name, slot in self.slots.items()
+        }
+        return {name: sum(values) for name, values in counts.items()}
+
 
 def run_state(
-    model: Transformer, step: tf.Variable | int, adam: AdamState | None = None,
+    model: Transformer, step: tf.Variable | int, optimizer: OptimizerState | None = None,
     average: Transformer | None = None,
 ) -> tf.train.Checkpoint:  # fmt: skip
-    """What a checkpoint holds; None for `adam` where no run goes on, for `average` without one."""
+    """What a checkpoint holds; no `optimizer` where no run goes on, no `average` without one."""
     parts: dict[str, Any] = {names.WEIGHTS: model}
     if average is not None:
         parts[names.AVERAGE] = average
-    if adam is not None:
-        scale = {} if adam.loss_scale is None else {names.LOSS_SCALE: adam.loss_scale}
-        parts[names.OPTIMIZER] = tf.train.Checkpoint(
-            iterations=adam.iterations, m=_nested(adam.m), v=_nested(adam.v), **scale
-        )
+    if optimizer is not None:
+        slots = {name: _nested(slot) for name, slot in optimizer.slots.items()}
+        if optimizer.loss_scale is not None:
+            slots[names.LOSS_SCALE] = optimizer.loss_scale
+        parts[names.OPTIMIZER] = tf.train.Checkpoint(iterations=optimizer.iterations, **slots)
     if isinstance(step, int):
         step = tf.Variable(step, dtype=tf.int64, name="step")
     return tf.train.Checkpoint(**parts, **{names.STEP: step})
 
 
-def adam_state(weights: Mapping[str, tf.Variable], iterations: int = 0) -> AdamState:
+def adam_state(weights: Mapping[str, tf.Variable], iterations: int = 0) -> OptimizerState:
     """Adam of weights by their paths, without an optimizer: moments of 0 at `iterations`."""
-    m = {path: tf.Variable(tf.zeros_like(weight)) for path, weight in weights.items()}
-    v = {path: tf.Variable(tf.zeros_like(weight)) for path, weight in weights.items()}
-    return AdamState(tf.Variable(iterations, dtype=tf.int64), m, v)
+    slots = {
+        name: {path: tf.Variable(tf.zeros_like(weight)) for path, weight in weights.items()}
+        for name in ("m", "v")
+    }
+    return OptimizerState(tf.Variable(iterations, dtype=tf.int64), slots)
 
 
 def weights_by_path(model: Transformer) -> dict[str, tf.Variable]:

@@ -70,8 +70,11 @@ def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> None:
     try:
         path = names.literal(prefix)
         saved = set(tf.train.load_checkpoint(path).get_variable_to_dtype_map())
-        in_one = (saved ^ {key for key, _ in keyed_variables(state)}) - {names.OBJECT_GRAPH}
-        scale = f"{names.OPTIMIZER}/{names.LOSS_SCALE}/"
+        wanted = {key for key, _ in keyed_variables(state)}
+        scale, second = (f"{names.OPTIMIZER}/{part}/" for part in (names.LOSS_SCALE, "v"))
+        # Earlier versions kept a second moment of the matrices that Muon moves: 0.
+        in_one = (wanted - saved) | {key for key in saved - wanted if not key.startswith(second)}
+        in_one -= {names.OBJECT_GRAPH}
         if others := [key for key in in_one if not key.startswith(scale)]:
             raise ValueError(f"only one of the two has {min(others)}")
         state.read(path).expect_partial()

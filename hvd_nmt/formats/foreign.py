@@ -12,7 +12,7 @@ import tensorflow as tf
 from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints import run_files
 from hvd_nmt.checkpoints.saver import Saver
-from hvd_nmt.checkpoints.state import AdamState, run_state
+from hvd_nmt.checkpoints.state import OptimizerState, run_state
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.config import Config
@@ -32,7 +32,7 @@ class ForeignModel:
     """that of the source; None: `vocabulary` is joint"""
     step: int = 0
     """optimizer steps that it was trained for, as far as is known"""
-    adam: AdamState | None = None
+    adam: OptimizerState | None = None
     """None: there is none, and `train` cannot go on in the run directory"""
     normalization: Literal["gnmt", "marian"] = "gnmt"
     """of `model.decoding.Decoding`: the one that its own program translates with"""

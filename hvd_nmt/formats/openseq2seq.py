@@ -62,8 +62,8 @@ def read(checkpoint: Path, vocabulary: Path, heads: int) -> ForeignModel:
     assign(variables, table, weights, prefix)
     if first and second:
         adam = adam_state(variables, step)
-        assign(adam.m, table, first, prefix)
-        assign(adam.v, table, second, prefix)
+        assign(adam.slots["m"], table, first, prefix)
+        assign(adam.slots["v"], table, second, prefix)
     return ForeignModel("NVIDIA OpenSeq2Seq", model, vocabulary.read_bytes(), step=step, adam=adam)
 
 

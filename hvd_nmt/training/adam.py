@@ -1,5 +1,6 @@
 """Adam with TensorFlow's fused kernel."""
 
+import collections
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,7 +14,20 @@ class Adam(keras.optimizers.Adam):
     tf_keras' own takes about ten passes. Gradients are dense here, see `horovod`. In each step a
     matrix loses `decoupled_decay` of itself times the learning rate, as in AdamW (Loshchilov and
     Hutter 2019); norms and biases, which are vectors, do not.
+
+    Another optimizer says in `slots_of` what it keeps of a weight, and moves it in `update_step`:
+
+        class Momentum(Adam):
+            def slots_of(self, variable):
+                return ("m",)
+
+            def update_step(self, gradient, variable):
+                self.slot("m", variable).assign_add(gradient)
+                variable.assign_sub(self.learning_rate * self.slot("m", variable))
     """
+
+    slots: dict[str, dict[int, tf.Variable]]
+    """what is kept of weights, by slot and place in `build`; 0 to begin with"""
 
     def __init__(self, *constants: float, decoupled_decay: float = 0.0, **options: Any) -> None:
         super().__init__(*constants, **options)
@@ -22,6 +36,25 @@ class Adam(keras.optimizers.Adam):
     def get_config(self) -> dict[str, Any]:
         """What makes another like this, which is how Horovod wraps it."""
         return super().get_config() | {"decoupled_decay": self._decoupled_decay}
+
+    def slots_of(self, variable: tf.Variable) -> tuple[str, ...]:
+        """The slots that are kept of a weight: Adam's two moments."""
+        return "m", "v"
+
+    def slot(self, name: str, variable: tf.Variable) -> tf.Variable:
+        """What is kept of a weight."""
+        return self.slots[name][self._index_dict[self._var_key(variable)]]
+
+    def build(self, var_list: list[tf.Variable]) -> None:
+        """Make the slots."""
+        keras.optimizers.Optimizer.build(self, var_list)
+        if getattr(self, "_built", False):
+            return
+        slots: dict[str, dict[int, tf.Variable]] = collections.defaultdict(dict)
+        for index, variable in enumerate(var_list):
+            for name in self.slots_of(variable):
+                slots[name][index] = self.add_variable_from_reference(variable, name)
+        self._built, self.slots = True, dict(slots)
 
     def apply_gradients(
         self, gradients: Iterable[tuple[tf.Tensor, tf.Variable]], *,
@@ -51,12 +84,11 @@ class Adam(keras.optimizers.Adam):
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
         """Update one weight and its two moments in place."""
-        index = self._index_dict[self._var_key(variable)]
         self._decay(variable, self._of_all_weights["lr"])
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
-            m=self._momentums[index].handle,
-            v=self._velocities[index].handle,
+            m=self.slot("m", variable).handle,
+            v=self.slot("v", variable).handle,
             **self._of_all_weights,
             epsilon=self.epsilon,
             grad=gradient,

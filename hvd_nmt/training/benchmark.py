@@ -47,8 +47,8 @@ def _measure(config: Config, rank: Rank, steps: int) -> tuple[Plan, list[StepRes
     with horovod.raise_on_all_ranks():
         devices.set_up(rank, config.training.device, config.training.deterministic)
     run_setup = setup.agree_on_setup(config, rank)
-    model, _, adam = setup.build(run_setup)
-    plan = setup.check(run_setup, model, adam)
+    model, _ = setup.build(run_setup)
+    plan = setup.check(run_setup, model)
     total = _WARMUP_STEPS + steps
     results: list[StepResult] = []
     recorder = keras.callbacks.LambdaCallback(

@@ -26,7 +26,7 @@ _MARGIN = 1.02
 class Muon(Adam):
     """Muon with Nesterov's momentum for the matrices inside the layers, and Adam for the rest.
 
-    The momentum of a matrix is where Adam has its first moment; the second moment stays 0.
+    The momentum of a matrix is where Adam has its first moment; it has no second one.
 
     Args:
         rate_factor: rate of these matrices, as a multiple of the learning rate.
@@ -46,14 +46,18 @@ class Muon(Adam):
         own = {"rate_factor": self._rate_factor, "compute_dtype": self._compute_dtype}
         return super().get_config() | own
 
+    def slots_of(self, variable: tf.Variable) -> tuple[str, ...]:
+        """See `Adam.slots_of`."""
+        return super().slots_of(variable) if _parts(variable) is None else ("m",)
+
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
         """Update one weight and its momentum, or its two moments, in place."""
-        parts = _PARTS.get(variable.name.partition(":")[0])
+        parts = _parts(variable)
         if parts is None:
             super().update_step(gradient, variable)
             return
         beta = self._of_all_weights["beta1"]
-        momentum = self._momentums[self._index_dict[self._var_key(variable)]]
+        momentum = self.slot("m", variable)
         _descend(momentum, 1 - beta, momentum - gradient)
         ahead_IxO = momentum + (1 - beta) * (gradient - momentum)
         rows, columns = variable.shape[0], variable.shape[1] // parts
@@ -63,6 +67,10 @@ class Muon(Adam):
         rate = self._of_all_weights["lr"] * self._rate_factor
         self._decay(variable, rate)
         _descend(variable, rate * max(1.0, columns / rows) ** 0.5, move_IxO)
+
+
+def _parts(variable: tf.Variable) -> int | None:
+    return _PARTS.get(variable.name.partition(":")[0])
 
 
 def orthogonal(matrix: tf.Tensor, compute_dtype: str = "float32") -> tf.Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
-from hvd_nmt.checkpoints.state import AdamState
+from hvd_nmt.checkpoints.state import OptimizerState
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.model import device
 from hvd_nmt.training.adam import Adam
@@ -114,12 +114,15 @@ def _move_loss_scale(scale: Any, finite: tf.Tensor) -> None:
     good_steps.assign(counted)
 
 
-def state(optimizer: keras.optimizers.Optimizer, weights: Sequence[str]) -> AdamState:
-    """Adam's variables as a checkpoint holds them; `weights` are paths in the order of `build`."""
+def state(optimizer: keras.optimizers.Optimizer, weights: Sequence[str]) -> OptimizerState:
+    """Its variables as a checkpoint holds them; `weights` are paths in the order of `build`."""
     scale = _loss_scale(optimizer)
-    adam = optimizer if scale is None else optimizer.inner_optimizer
-    m, v = (dict(zip(weights, each, strict=True)) for each in (adam._momentums, adam._velocities))
-    return AdamState(adam.iterations, m, v, scale)
+    inner = optimizer if scale is None else optimizer.inner_optimizer
+    slots = {
+        name: {weights[index]: variable for index, variable in slot.items()}
+        for name, slot in inner.slots.items()
+    }
+    return OptimizerState(inner.iterations, slots, scale)
 
 
 def move_average(

@@ -14,7 +14,7 @@ from hvd_nmt.checkpoints import names, weights
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.run_files import ORIGIN, write_record
 from hvd_nmt.checkpoints.saver import Saver
-from hvd_nmt.checkpoints.state import keyed_variables
+from hvd_nmt.checkpoints.state import OptimizerState, keyed_variables
 from hvd_nmt.common.errors import Preempted
 from hvd_nmt.common.progress import say
 from hvd_nmt.common.rank_environment import START_ID
@@ -86,7 +86,7 @@ def _set_up_and_fit(
     run_setup = run_directory.with_tokenizers(run_setup, directories)
 
     with horovod.raise_on_all_ranks():
-        model, state, adam = setup.build(run_setup)
+        model, state = setup.build(run_setup)
     _restore(state, run_setup, directories)
     owed = is_owed(run_setup, step := int(model.step))
     if owed or step < config.training.max_steps:
@@ -100,7 +100,7 @@ def _set_up_and_fit(
         if writes:
             run_directory.describe(run_setup, directories.run_id)
             tracker.start(directories.run_id)
-    plan = setup.check(run_setup, model, adam)
+    plan = setup.check(run_setup, model)
     log("\n".join(plan.lines()))
 
     # An evaluation takes longer than a step, as it should; Keras would call that callback slow.
@@ -160,7 +160,7 @@ def _fit(
         store = _opened_store(plan, trained_s, lost, tracker) if writes else None
         if lost and rank.is_first:
             say(f"again       steps {start + 1:,} to {start + lost:,}, which no checkpoint held")
-        saver = _saver(run_setup, state) if writes else None
+        saver = _saver(run_setup, state, model.kept) if writes else None
     now_s = jsonl.uptime_s() + (store.zero_s if store else 0.0)  # all ranks have just met
     telemetry = callbacks.telemetry(config.run_dir, config.telemetry.interval_s, rank, now_s)
     evaluator = Evaluator(
@@ -224,7 +224,7 @@ def _opened_store(plan: Plan, trained_s: float, lost: int, tracker: Tracker) -> 
     return store
 
 
-def _saver(run_setup: RunSetup, state: tf.train.Checkpoint) -> Saver:
+def _saver(run_setup: RunSetup, state: tf.train.Checkpoint, kept: OptimizerState) -> Saver:
     """What writes the checkpoints on this rank's host, and what each manifest says of the run."""
     config, manifest = run_setup.config, run_setup.data.manifest
     facts = {
@@ -236,9 +236,10 @@ def _saver(run_setup: RunSetup, state: tf.train.Checkpoint) -> Saver:
         "source_vocabulary_size": manifest.source_vocabulary_size,
         "ranks": run_setup.rank.size,
         "freeze": config.training.freeze,
+        "slots": kept.sizes(),
     }
-    kept, best_by = config.checkpoints, config.evaluation.best_by
-    return Saver(config.run_dir, state, facts, kept.keep, kept.keep_best, best_by)
+    files, best_by = config.checkpoints, config.evaluation.best_by
+    return Saver(config.run_dir, state, facts, files.keep, files.keep_best, best_by)
 
 
 def _where_things_are(run_setup: RunSetup, step: int, seconds: float) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints.contents import FLOAT_BYTES
-from hvd_nmt.checkpoints.state import AdamState, run_state, weights_to_train
+from hvd_nmt.checkpoints.state import run_state, weights_to_train
 from hvd_nmt.common.errors import ClusterError, ConfigError
 from hvd_nmt.common.units import data_size, percent, step_duration
 from hvd_nmt.config import Config
@@ -110,8 +110,8 @@ def _require_places(config: Config, data: DataDirectory) -> None:
         )
 
 
-def build(run_setup: RunSetup) -> tuple[TrainingModel, tf.train.Checkpoint, AdamState]:
-    """The compiled model with fresh weights, what a checkpoint of it holds, and Adam's variables.
+def build(run_setup: RunSetup) -> tuple[TrainingModel, tf.train.Checkpoint]:
+    """The compiled model with fresh weights, and what a checkpoint of it holds.
 
     Raises ConfigError if `training.freeze` names no weight, or leaves none to train.
     """
@@ -131,8 +131,8 @@ def build(run_setup: RunSetup) -> tuple[TrainingModel, tf.train.Checkpoint, Adam
     keras_optimizer = optimizer.build(config.training, run_setup.precision, model.trained, exchange)
     model.compile(optimizer=keras_optimizer)
     weights = weights_to_train(transformer, config.training.freeze)
-    adam = optimizer.state(keras_optimizer, list(weights))
-    return model, run_state(transformer, model.step, adam, average), adam
+    model.kept = optimizer.state(keras_optimizer, list(weights))
+    return model, run_state(transformer, model.step, model.kept, average)
 
 
 def dataset(
@@ -172,14 +172,14 @@ def dataset(
     return rows_ahead.with_options(options)
 
 
-def check(run_setup: RunSetup, model: TrainingModel, adam: AdamState) -> "Plan":
+def check(run_setup: RunSetup, model: TrainingModel) -> "Plan":
     """Prove before step 1 that ranks hold equal weights and sum their gradients; give the plan.
 
     Raises DivergedError where they do not. On the way the model gets the number of slices in which
     it computes a step.
     """
     config, rank, start_step = run_setup.config, run_setup.rank, int(model.step.numpy())
-    model.exchange.begin(model.trained, adam)
+    model.exchange.begin(model.trained, model.kept)
     proven = [model.exchange]
     if run_setup.groups is not None:  # what the plain sum takes is asked for, too
         proven.insert(0, plain := AllReduce())

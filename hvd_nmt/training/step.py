@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
-from hvd_nmt.checkpoints.state import weights_to_train
+from hvd_nmt.checkpoints.state import OptimizerState, weights_to_train
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.config.schema import AUTO
 from hvd_nmt.model import dropout
@@ -62,6 +62,8 @@ class TrainingModel(keras.Model):
         self._clock = StepClock(deterministic=config.deterministic)
         self.stop_requested = tf.Variable(0.0, trainable=False, name="stop_requested")
         self.end_requested = tf.Variable(0.0, trainable=False, name="end_requested")
+        self.kept: OptimizerState
+        """what the optimizer keeps of the weights that are trained; see `setup.build`"""
         self.corpora = 0
         """number of corpora, of each of which the sentences of a step are counted"""
         self._programs: set[tuple[int, int, int]] = set()

@@ -203,7 +203,7 @@ def test_in_mixed_precision_the_master_copy_counts(rows, spm, tmp_path):
     named["Loss_Optimization/loss_scale"] = np.float32(1024)
     found = openseq2seq.read(save(tmp_path / "mixed", named), spm, HEADS)
     np.testing.assert_array_equal(found.model.embedding, values[EMBEDDING])
-    np.testing.assert_array_equal(found.adam.m["embedding"], values[EMBEDDING] / 100)
+    np.testing.assert_array_equal(found.adam.slots["m"]["embedding"], values[EMBEDDING] / 100)
 
 
 def test_what_does_not_fit_is_named(rows, spm, tmp_path, refused):

@@ -112,13 +112,13 @@ def islands(groups, rank):
     sent = sent_bytes(lambda: steps(4, 4 * ROUNDS), ROUNDS)
     common = joined.common(weights)
     common = [float(common[0][0, 0]), float(common[0][-1, -1])]
-    adam.m["a"].assign(tf.fill(adam.m["a"].shape, float(groups.index)))
+    adam.slots["m"]["a"].assign(tf.fill(adam.slots["m"]["a"].shape, float(groups.index)))
     adam.iterations.assign(7 + groups.index)
     joined.join(4 + 4 * ROUNDS)
-    checksum = [float(tf.reduce_sum(weight)) for weight in (*weights, adam.m["a"])]
+    checksum = [float(tf.reduce_sum(weight)) for weight in (*weights, adam.slots["m"]["a"])]
     return {
         "sent": sent, "common": common, "weights": float(weights[0][3, 3]),
-        "moment": float(adam.m["a"][0, 0]), "iterations": int(adam.iterations),
+        "moment": float(adam.slots["m"]["a"][0, 0]), "iterations": int(adam.iterations),
         "loss scale": [
             float(numbers["current_loss_scale"]), int(numbers["good_steps"])
         ],

@@ -46,8 +46,8 @@ def moved(made, variables=None, steps=3, finite=True):
     for step in range(steps):
         made.learning_rate = RATE * (step + 1)
         apply(*map(tf.constant, values(100 + step).values()))
-    momenta = getattr(made, "inner_optimizer", made)._momentums
-    return variables, dict(zip(variables, momenta, strict=True))
+    momenta = optimizer.state(made, list(variables)).slots["m"]
+    return variables, momenta
 
 
 def reference(name, steps=3):

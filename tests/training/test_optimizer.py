@@ -111,7 +111,7 @@ def step_of(optimizer, variables):
 
 def everything(optimizer, variables):
     adam = state(optimizer, ["a", "b", "c"])
-    saved = tf.train.Checkpoint(w=variables, n=adam.iterations, m=adam.m, v=adam.v)
+    saved = tf.train.Checkpoint(w=variables, n=adam.iterations, **adam.slots)
     if adam.loss_scale is not None:
         saved = tf.train.Checkpoint(saved=saved, scale=adam.loss_scale)
     return {key: variable.numpy() for key, variable in keyed_variables(saved)}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import tensorflow as tf
 import tf_keras as keras
 
-from hvd_nmt.checkpoints.state import AdamState
+from hvd_nmt.checkpoints.state import OptimizerState
 from hvd_nmt.training import horovod
 from hvd_nmt.training.micro_batches import Batch
 
@@ -52,7 +52,7 @@ class GradientExchange(abc.ABC):
         """The optimizer of these weights that `compile` gets."""
         return optimizer
 
-    def begin(self, weights: Sequence[tf.Variable], adam: AdamState) -> None:
+    def begin(self, weights: Sequence[tf.Variable], optimizer: OptimizerState) -> None:
         """Take the weights and the state of the optimizer that all ranks begin with."""
         return
 

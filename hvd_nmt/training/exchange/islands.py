@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvd_nmt.checkpoints.state import AdamState
+from hvd_nmt.checkpoints.state import OptimizerState
 from hvd_nmt.training import horovod
 from hvd_nmt.training.exchange.base import LOWEST_LOSS_SCALE, GradientExchange, Replicas
 from hvd_nmt.training.exchange.over_hosts import HostGroups, grouped, joined, like, sum_over_hosts
@@ -56,24 +56,27 @@ class Islands(GradientExchange):
         self._tokens_H = np.zeros(self.hosts)
         """that each host has learned from since the last exchange"""
 
-    def begin(self, weights: Sequence[tf.Variable], adam: AdamState) -> None:
+    def begin(self, weights: Sequence[tf.Variable], optimizer: OptimizerState) -> None:
         """Trace the graphs of an exchange, so that none waits for it."""
-        self._adam = adam
+        self._optimizer = optimizer
         self._common = [tf.Variable(weight, trainable=False) for weight in weights]
         """the weights of all hosts, as they were joined last"""
         self._velocity = [tf.Variable(tf.zeros_like(w), trainable=False) for w in weights]
-        of_all = weights, self._common, self._velocity, [*adam.m.values()], [*adam.v.values()]
-        groups = [*enumerate(zip(*map(grouped, of_all), strict=True))]
-        self._moves, self._means = (
-            [
-                tf.function(functools.partial(body, number, group), autograph=False)
-                for number, group in groups
-            ]
-            for body in (self._move, self._mean)
-        )
+        of_all = map(grouped, (weights, self._common, self._velocity))
+        self._moves = [
+            tf.function(functools.partial(self._move, *numbered), autograph=False)
+            for numbered in enumerate(zip(*of_all, strict=True))
+        ]
         """one graph for each group of weights"""
-        for move, mean in zip(self._moves, self._means, strict=True):
+        self._means = [
+            tf.function(functools.partial(self._mean, f"{name}_{number}", group), autograph=False)
+            for name, slot in optimizer.slots.items()
+            for number, group in enumerate(grouped([*slot.values()]))
+        ]
+        """one graph for each group of a slot"""
+        for move in self._moves:
             move.get_concrete_function(tf.TensorSpec([3], tf.float32))
+        for mean in self._means:
             mean.get_concrete_function()
 
     def sum(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -149,9 +152,9 @@ class Islands(GradientExchange):
         for velocity in self._velocity:
             velocity.assign(tf.zeros_like(velocity))
         self._exchanges = 0
-        counters = [self._adam.iterations]
-        if self._adam.loss_scale is not None:
-            counters += tf.train.TrackableView.children(self._adam.loss_scale).values()
+        counters = [self._optimizer.iterations]
+        if self._optimizer.loss_scale is not None:
+            counters += tf.train.TrackableView.children(self._optimizer.loss_scale).values()
         # The fewest updates and the lowest scale: a host that skipped a step had its reason.
         values = horovod.gather([float(counter.numpy()) for counter in counters])
         for counter, least in zip(counters, np.min(values, 0), strict=True):
@@ -163,7 +166,7 @@ class Islands(GradientExchange):
         Nesterov's step, as of Sutskever et al. 2013: v' = m v + d, w' = w + r (d + m' v').
         `outer_3` holds this host's share d of the mean way, rate r, and m'. Returns a weight.
         """
-        weights, common, velocity, *_ = group
+        weights, common, velocity = group
         share, rate, momentum = tf.unstack(outer_3)
         common_N = joined(common)
         way_N = joined(weights) - common_N
@@ -178,12 +181,11 @@ class Islands(GradientExchange):
         _assign(weights, common_N)
         return common_N[0]
 
-    def _mean(self, number: int, group: tuple[Any, ...]) -> None:
-        for kind, moments in zip("mv", group[3:], strict=True):
-            own_N = joined(moments) / self.hosts
-            own_N = tf.where(tf.math.is_finite(own_N), own_N, tf.zeros_like(own_N))
-            name = f"moments_{kind}_{number}"
-            _assign(moments, sum_over_hosts(own_N, self.groups, name, narrow=False))
+    def _mean(self, name: str, moments: Sequence[tf.Variable]) -> None:
+        own_N = joined(moments) / self.hosts
+        own_N = tf.where(tf.math.is_finite(own_N), own_N, tf.zeros_like(own_N))
+        mean_N = sum_over_hosts(own_N, self.groups, f"moments_{name}", narrow=False)
+        _assign(moments, mean_N)
 
 
 def _assign(variables: Sequence[tf.Variable], values_N: tf.Tensor) -> None:
