@@ -16,7 +16,7 @@ from hvd_nmt.config.schema import AUTO
 from hvd_nmt.model import dropout
 from hvd_nmt.model.loss import Loss, cross_entropy
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.telemetry.steps import step_time
+from hvd_nmt.telemetry.steps import pause_clock, step_time
 from hvd_nmt.training import heartbeat, horovod, micro_batches, optimizer
 from hvd_nmt.training.exchange.all_reduce import AllReduce
 from hvd_nmt.training.exchange.base import GradientExchange
@@ -59,6 +59,7 @@ class TrainingModel(keras.Model):
         self.micro_batches = 1 if auto else int(config.micro_batches)
         with tf.device("CPU:0"):  # nothing that the host has to know is awaited from a GPU
             self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+            self.paused_s = tf.Variable(0.0, trainable=False, name="paused_s", dtype=tf.float64)
         self._clock = StepClock(deterministic=config.deterministic)
         self.stop_requested = tf.Variable(0.0, trainable=False, name="stop_requested")
         self.end_requested = tf.Variable(0.0, trainable=False, name="end_requested")
@@ -108,16 +109,16 @@ class TrainingModel(keras.Model):
         scale = tf.constant(0.0) if scale is None else scale
         per_token = loss.smoothed / target_tokens
         not_finite = exchange.is_not_finite(per_token, norm, scale)
-        own_3 = tf.stack([ready_s - began_2[0], began_2[1], tf.cast(not_finite, tf.float64)])
+        times_3 = [ready_s - began_2[0], began_2[1], self.paused_s]
+        own_4 = tf.cast(tf.stack([*times_3, tf.cast(not_finite, tf.float64)]), tf.float32)
         # Each rank fills its own place, so the sum holds the numbers of all. It is ready with the
         # last gradient and travels with it.
         place_R = tf.one_hot(self.rank.index, self.rank.size)
-        of_ranks_3xR = tf.cast(own_3, tf.float32)[:, None] * place_R
-        ready_R, input_wait_R, not_finite_R = tf.unstack(of_ranks_3xR)
+        ready_R, input_wait_R, paused_R, not_finite_R = tf.unstack(own_4[:, None] * place_R)
         summed = Summed(
             per_token, loss.nll / target_tokens, self.stop_requested, self.end_requested,
-            batch["sentences"][0], batch["sentences"][1:], ready_R, input_wait_R, not_finite_R,
-            exchange.tokens_by_host(batch, speaks=self.rank.is_first_on_host),
+            batch["sentences"][0], batch["sentences"][1:], ready_R, input_wait_R, paused_R,
+            not_finite_R, exchange.tokens_by_host(batch, speaks=self.rank.is_first_on_host),
         )  # fmt: skip
         sums = horovod.sum_over_ranks(packed(summed), name="step_sums")
         # The norm is read from all sums. An edge from what Horovod returns is not enough: with
@@ -158,10 +159,11 @@ class TrainingModel(keras.Model):
         """What `fit` calls once a step: takes a batch, trains on it, and times both."""
         if self.train_function is not None and not force:
             return self.train_function
-        traced_step = self._traced_step()
+        traced_step, clock = self._traced_step(), pause_clock()
 
         def train_function(iterator: Any) -> dict[str, Any]:
             horovod.heartbeat.enter(heartbeat.INPUT)
+            paused_s = clock()
             began_s, started_s = time.time(), time.perf_counter()
             batch = next(iterator)
             input_wait_s = time.perf_counter() - started_s
@@ -173,6 +175,7 @@ class TrainingModel(keras.Model):
             began_2 = tf.constant([began_s, input_wait_s], tf.float64)
             values = traced_step(batch, began_2)
             result = self._result(values.numpy().tolist(), started_s)
+            self.paused_s.assign(clock() - paused_s)
             horovod.heartbeat.enter(heartbeat.CALLBACKS)
             return {"result": result}
 

@@ -20,6 +20,7 @@ class Summed(NamedTuple):
     by_corpus: Any
     rank_ready_s: Any
     rank_input_wait_s: Any
+    rank_paused_s: Any
     rank_not_finite: Any
     tokens_by_host: Any
 
@@ -59,6 +60,8 @@ class StepResult:
     """of each rank, see `telemetry.steps`"""
     rank_not_finite: list[float]
     """of each rank, 1: its own loss was NaN or Inf"""
+    rank_paused_s: list[float]
+    """seconds for which each rank was kept from running in the step before"""
     tokens_by_host: list[float]
     """target tokens that each host learned from, where hosts train alone"""
     gradient_norm: float

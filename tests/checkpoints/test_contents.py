@@ -15,6 +15,7 @@ from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import ModelConfig, TrainingConfig, as_plain, presets
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import horovod, optimizer
+from hvd_nmt.training.exchange.all_reduce import AllReduce
 from marked_run import FACTS
 
 MODEL = ModelConfig(2, 1, 16, 2, 32)
@@ -32,7 +33,7 @@ def run_dir(model, tmp_path_factory):
     """Checkpoints of steps 90 and 100; the second with the embedding doubled."""
     horovod.init()
     weights = state.weights_by_path(model)
-    adam = optimizer.build(TrainingConfig(), "float16", list(weights.values()))
+    adam = optimizer.build(TrainingConfig(), "float16", list(weights.values()), AllReduce())
     saved = state.run_state(model, 0, optimizer.state(adam, list(weights)))
     path = tmp_path_factory.mktemp("anatomy")
     saver = Saver(path, saved, FACTS | {"model": as_plain(MODEL)}, keep=5, keep_best=5)

@@ -3,6 +3,7 @@
 tests/golden/README.md says how it was made. None of these values may move.
 """
 
+import dataclasses
 import json
 import os
 import shutil
@@ -18,9 +19,18 @@ from hvd_nmt.checkpoints import contents, weights
 from hvd_nmt.checkpoints.find import newest_first
 from hvd_nmt.checkpoints.names import OBJECT_GRAPH
 from hvd_nmt.checkpoints.saver import Saver
-from hvd_nmt.checkpoints.state import keyed_variables, run_state, weights_to_train
+from hvd_nmt.checkpoints.state import (
+    adam_state,
+    keyed_variables,
+    run_state,
+    weights_by_path,
+    weights_to_train,
+)
+from hvd_nmt.common.errors import RunError
+from hvd_nmt.config import ModelConfig
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import horovod, optimizer
+from hvd_nmt.training.exchange.all_reduce import AllReduce
 
 pytestmark = pytest.mark.both_tensorflows
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -129,6 +139,20 @@ def fresh(config, precision):
     horovod.init()
     model, average = (Transformer(config.model, 80, precision, seed=seed) for seed in (7, 8))
     trained = weights_to_train(model, config.training.freeze)
-    adam = optimizer.build(config.training, precision, list(trained.values()))
+    adam = optimizer.build(config.training, precision, list(trained.values()), AllReduce())
     average = average if config.training.ema_decay else None
     return run_state(model, 0, optimizer.state(adam, list(trained)), average)
+
+
+def test_second_moments_that_muon_no_longer_keeps_are_left_behind(saved):
+    """As versions before kept them; what is missing is refused."""
+    (checkpoint, *_) = newest_first(saved)
+    model = Transformer(ModelConfig(1, 1, 16, 2, 32), 40, "float32")
+    kept = adam_state(paths := weights_by_path(model))
+    second = {"embedding": kept.slots["v"]["embedding"]}
+    fewer = dataclasses.replace(kept, slots=kept.slots | {"v": second})
+    weights.restore(run_state(model, 0, fewer), checkpoint)
+    assert float(paths["embedding"][0, 0]) == 30
+    more = dataclasses.replace(kept, slots=kept.slots | {"u": adam_state(paths).slots["m"]})
+    with pytest.raises(RunError, match="only one of the two has optimizer/u/"):
+        weights.restore(run_state(model, 0, more), checkpoint)

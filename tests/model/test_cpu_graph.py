@@ -29,7 +29,8 @@ ELEMENT_AS_MULTIPLY_ADDS = 50
 def model_under_training(config, precision="float32", vocabulary=512):
     transformer = Transformer(config, vocabulary, precision)
     model = TrainingModel(transformer, TrainingConfig(), horovod.init())
-    model.compile(optimizer=optimizer.build(model.config, precision, model.trained))
+    parts = model.trained, model.exchange
+    model.compile(optimizer=optimizer.build(model.config, precision, *parts))
     return model
 
 

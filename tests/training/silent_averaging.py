@@ -172,8 +172,8 @@ class LocalGradients(TrainingModel):
         pairs = [(g, w) for g, w in zip(gradients, weights, strict=True) if g is not None]
         self.optimizer.apply_gradients(pairs)
         self.step.assign_add(1)
-        numbers = len(Summed._fields) + len(Own._fields) - 5  # those with places
-        return tf.zeros([numbers + 3 * self.rank.size])
+        numbers = len(Summed._fields) + len(Own._fields) - 6  # those with places
+        return tf.zeros([numbers + 4 * self.rank.size])
 
 
 @check

@@ -54,15 +54,15 @@ def stream():
 
 
 def train(**options):
-    """Logs of each step, and the weights after them."""
+    """What each step gave, and the weights after them."""
     model = build(**options)
     step, batches = model.make_train_function(), stream()
-    logs = [step(batches) for _ in range(STEPS)]
-    return logs, [weight.numpy() for weight in model.trained]
+    results = [step(batches)["result"] for _ in range(STEPS)]
+    return results, [weight.numpy() for weight in model.trained]
 
 
-def column(logs, name):
-    return np.array([log[name] for log in logs])
+def column(results, name):
+    return np.array([getattr(result, name) for result in results])
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +76,10 @@ def whole():
 )  # 16 are more than the 7 rows
 def test_the_number_of_slices_changes_nothing(whole, slices):
     """The dropout masks neither: a run may be resumed with another number."""
-    logs, weights = train(slices=slices, dropout=0.1)
+    results, weights = train(slices=slices, dropout=0.1)
     expected, expected_weights = whole
     for name in ("loss", "nll", "gradient_norm"):
-        np.testing.assert_allclose(column(logs, name), column(expected, name), rtol=1e-5)
+        np.testing.assert_allclose(column(results, name), column(expected, name), rtol=1e-5)
     assert column(expected, "loss")[-3:].mean() < 0.95 * column(expected, "loss")[0]
     for weight, wanted in zip(weights, expected_weights, strict=True):
         np.testing.assert_allclose(weight, wanted, atol=1e-4)
@@ -116,7 +116,7 @@ def test_the_norm_in_float16_is_that_without_the_loss_scale(slices):
     for precision in ("float32", "float16"):
         model = build(slices, precision)
         values = model.train_step(next(stream()), tf.zeros([2], tf.float64))
-        norms.append(model._named(values.numpy().tolist())["gradient_norm"])
+        norms.append(model._result(values.numpy().tolist(), 0.0).gradient_norm)
     assert norms[1] == pytest.approx(norms[0], rel=0.01)
 
 
@@ -135,8 +135,8 @@ def test_a_loss_that_is_not_finite_in_any_slice_is_noticed(monkeypatch, row):
 
     monkeypatch.setattr(model, "_loss", loss)
     values = model.train_step(batch | {"target": tf.constant(ids)}, tf.zeros([2], tf.float64))
-    log = model._logs(values.numpy().tolist(), 0.0)
-    assert log["rank_not_finite"] == [1]
+    result = model._result(values.numpy().tolist(), 0.0)
+    assert result.rank_not_finite == [1]
 
 
 @pytest.mark.long
