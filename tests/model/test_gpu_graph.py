@@ -39,22 +39,11 @@ def of_step(precision, **training):
     config = TrainingConfig(**training)
     transformer = Transformer(CONFIG, VOCABULARY, precision)
     average = Transformer(CONFIG, VOCABULARY, precision) if config.ema_decay else None
-<<<<<<< HEAD
-    model = TrainingModel(transformer, config, horovod.init(), average)
-    model.compile(optimizer=optimizer.build(config, precision, model.trained))
-=======
     model = TrainingModel(transformer, config, horovod.init(), average=average)
     parts = model.trained, model.exchange
     model.compile(optimizer=optimizer.build(config, precision, *parts))
-    return model
-
-
-def of_step(precision, **training):
-    """Of a training step."""
-    model = model_of(precision, **training)
->>>>>>> Pauses of ranks travel with the numbers of a step
     step = model._traced_step().get_concrete_function()
-    return gpu_graph.count(step, [model.step, model._reached])
+    return gpu_graph.count(step, [model.step, model._clock._reached])
 
 
 def of_search(precision, decoding, models=1, kind=Transformer):
