@@ -27,7 +27,7 @@ from hvd_nmt.config import command_line
 
 
 @dataclass(frozen=True)
-class Options:
+class AverageOptions:
     """Which checkpoints, and where their mean goes."""
 
     run: Path
@@ -66,8 +66,8 @@ class Options:
         return self.out or run.with_name(f"{run.name}-{'raw' if self.raw else 'average'}")
 
 
-@command_line.command("hvd_nmt.average", Options, __doc__)
-def main(options: Options) -> None:
+@command_line.command("hvd_nmt.average", AverageOptions, __doc__)
+def main(options: AverageOptions) -> None:
     """Writes the mean and says of what, and where it is."""
     run_files.import_tensorflow_for(options.run)
     from hvd_nmt.checkpoints import averaging
@@ -83,7 +83,7 @@ def main(options: Options) -> None:
     print(f"translate   python -m hvd_nmt.translate --run {run} < in.txt > out.txt")
 
 
-def _chosen(options: Options) -> list[Checkpoint]:
+def _chosen(options: AverageOptions) -> list[Checkpoint]:
     """The checkpoints that go in, each once; RunError if there are fewer than a mean needs."""
     if options.checkpoints or options.raw:
         names = options.checkpoints or ("latest",)

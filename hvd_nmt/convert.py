@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Options:
+class ConvertOptions:
     """What to convert, and where it goes."""
 
     program: Annotated[Literal["openseq2seq", "marian"], arg(name="from")]
@@ -68,8 +68,8 @@ class Options:
             raise ConfigError("--out is the working directory: give another directory.")
 
 
-@command_line.command("hvd_nmt.convert", Options, __doc__)
-def main(options: Options) -> None:
+@command_line.command("hvd_nmt.convert", ConvertOptions, __doc__)
+def main(options: ConvertOptions) -> None:
     """Writes the run directory and says what is in it."""
     defaults = configuration.presets()["base"][1]
     if options.config is not None:

@@ -37,7 +37,7 @@ from hvd_nmt.translation.settings import SearchSettings
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class EvaluateOptions:
     """Which systems, on which text."""
 
     run: Path | None = None
@@ -81,8 +81,8 @@ class Options:
                 raise ConfigError(f"--keep might write over {text}: give another folder.")
 
 
-@command_line.command("hvd_nmt.evaluate", Options, __doc__)
-def main(options: Options) -> None:
+@command_line.command("hvd_nmt.evaluate", EvaluateOptions, __doc__)
+def main(options: EvaluateOptions) -> None:
     """Translates, scores, and prints the table or JSON."""
     source, references, hypotheses, named = _read(options)
     if options.keep is not None:
@@ -142,7 +142,7 @@ def _lines(of: Sequence[Text], lines: range) -> list[Text]:
     return [Text(text.name, text.lines[lines.start : lines.stop]) for text in of]
 
 
-def _read(options: Options) -> tuple[Text | None, list[Text], list[Text], dict[str, str]]:
+def _read(options: EvaluateOptions) -> tuple[Text | None, list[Text], list[Text], dict[str, str]]:
     """Source, if there is a run to translate it, references and hypotheses: of equal length.
 
     And what a test set adds to signatures.

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class ExportOptions:
     """What to export, to which form, and where."""
 
     run: Path
@@ -88,8 +88,8 @@ class Options:
             raise ConfigError(f"--languages {self.languages} needs --to argos.")
 
 
-@command_line.command("hvd_nmt.export", Options, __doc__)
-def main(options: Options) -> None:
+@command_line.command("hvd_nmt.export", ExportOptions, __doc__)
+def main(options: ExportOptions) -> None:
     """Writes the model, says how to use it, and compares it with the run's own."""
     require_free(options.out)
     lines: list[str] = []
@@ -118,7 +118,7 @@ def main(options: Options) -> None:
         _compare(lines, options, directions)
 
 
-def _compare(lines: list[str], options: Options, directions: "list[Direction]") -> None:
+def _compare(lines: list[str], options: ExportOptions, directions: "list[Direction]") -> None:
     """Translate with the run's model and with the export, and print how many lines are equal."""
     from hvd_nmt.formats import argos
     from hvd_nmt.formats.ctranslate2 import CTranslate2Translator
@@ -143,7 +143,7 @@ def _compare(lines: list[str], options: Options, directions: "list[Direction]") 
 
 
 def _report(
-    options: Options, lines: list[str], by_run: Iterable[str], by_export: Iterable[str],
+    options: ExportOptions, lines: list[str], by_run: Iterable[str], by_export: Iterable[str],
     how: str = "",
 ) -> None:  # fmt: skip
     triples = list(zip(lines, by_run, by_export, strict=True))

@@ -49,7 +49,7 @@ _TRAIN, _SHORT = "hvd_nmt.train", "train"
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class LaunchOptions:
     """Where the ranks run, and how often they are started again."""
 
     hosts: Annotated[str, tyro.conf.arg(aliases=["-H"])] = ""
@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "No command is given: write it after --, or train, as in python -m hvd_nmt.launch "
                 "-H v100a:2,v100b:2 train --preset base."
             )
-        options = command_line.options(Options, "hvd_nmt.launch", str(__doc__), own)
+        options = command_line.options(LaunchOptions, "hvd_nmt.launch", str(__doc__), own)
         signals.grace_s()  # a wrong one is said before ranks start
         job = _job(options, words)
         if options.dry_run:
@@ -128,7 +128,7 @@ def config_of(words: Sequence[str]) -> Config | None:
     return command_line.run_config(Config, _TRAIN, str(train.__doc__), options)
 
 
-def _job(options: Options, words: Sequence[str]) -> Job:
+def _job(options: LaunchOptions, words: Sequence[str]) -> Job:
     """What is to run, and where; ConfigError: that cannot work together."""
     among = hosts.named(options.hosts, options.hostfile)
     if not among:  # this machine, with a slot for each rank that was asked for, or for each GPU

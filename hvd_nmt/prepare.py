@@ -27,12 +27,12 @@ from hvd_nmt.common.files import exclusive, replacing
 from hvd_nmt.config import command_line
 from hvd_nmt.data import corpus
 from hvd_nmt.preparation import quality, show, stages
-from hvd_nmt.preparation.options import Options, find_corpora, request
+from hvd_nmt.preparation.options import PreparationOptions, find_corpora, request
 
 
-@command_line.command("hvd_nmt.prepare", Options, __doc__)
+@command_line.command("hvd_nmt.prepare", PreparationOptions, __doc__)
 @outliving_readers("hvd_nmt.prepare")  # hours of work
-def main(options: Options) -> None:
+def main(options: PreparationOptions) -> None:
     """Makes the data directory, unless it is there; DataError: the inputs cannot be used."""
     with exclusive(options.out):
         corpora = find_corpora(options)
@@ -48,7 +48,7 @@ def main(options: Options) -> None:
         print("\n".join(lines(options.out, options.show)))
 
 
-def _is_done(options: Options, wanted: dict[str, Any]) -> bool:
+def _is_done(options: PreparationOptions, wanted: dict[str, Any]) -> bool:
     """Whether the directory holds the very result; DataError: something else is in the way."""
     out = options.out
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):

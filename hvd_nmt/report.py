@@ -23,7 +23,7 @@ from hvd_nmt.reporting.questions import RunSummary
 
 
 @dataclass(frozen=True)
-class Options:
+class ReportOptions:
     """Which run, and where the report goes."""
 
     run: Positional[Path]
@@ -32,8 +32,8 @@ class Options:
     """folder for the report (default: that of the run or log)"""
 
 
-@command_line.command("hvd_nmt.report", Options, __doc__)
-def main(options: Options) -> None:
+@command_line.command("hvd_nmt.report", ReportOptions, __doc__)
+def main(options: ReportOptions) -> None:
     """Writes the report, and says what is asked first and where it is."""
     inside = options.run if options.run.is_dir() else options.run.parent
     summary = RunSummary(read_any_run(options.run))

@@ -12,7 +12,7 @@ import sys
 import tensorflow as tf
 
 from hvd_nmt.checkpoints.find import find
-from hvd_nmt.checkpoints.manifest import Manifest
+from hvd_nmt.checkpoints.manifest import CheckpointManifest
 from hvd_nmt.checkpoints.names import SUFFIXES
 from hvd_nmt.checkpoints.run_files import CONFIG
 from hvd_nmt.config import EOS, PAD, Config, save
@@ -64,7 +64,7 @@ def run_directory(folder):
     for name in ("copy", "short"):
         (folder / f"{name}.index").touch()
         files = {suffix: {"n_bytes": 1, "sha256": name} for suffix in SUFFIXES}
-        manifest = Manifest(100, None, "", "", {}, 104, 1, files)
+        manifest = CheckpointManifest(100, None, "", "", {}, 104, 1, files)
         (folder / f"{name}.json").write_text(manifest.text(), encoding="utf-8")
     return folder
 

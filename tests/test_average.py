@@ -61,11 +61,11 @@ def test_a_checkpoint_goes_in_once(run, tmp_path, capsys):
 )
 def test_choices_that_make_no_mean_are_refused(tmp_path, options, message):
     with pytest.raises(ConfigError, match=message):
-        average.Options(run=tmp_path, **options)
+        average.AverageOptions(run=tmp_path, **options)
 
 
 def test_target_of_the_working_directory_has_its_name(tmp_path, monkeypatch):
     (tmp_path / "x").mkdir()
     monkeypatch.chdir(tmp_path / "x")
     for run in (Path(), Path("../x"), tmp_path / "x"):
-        assert average.Options(run=run).target == tmp_path / "x-average"
+        assert average.AverageOptions(run=run).target == tmp_path / "x-average"

@@ -34,6 +34,16 @@ def test_file_names_are_unique():
     assert len(set(names)) == len(names)
 
 
+def test_class_names_are_unique():
+    names = [
+        node.name
+        for module in MODULES.values()
+        for node in ast.walk(module)
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert sorted(set(names)) == sorted(names)
+
+
 def test_every_public_module_class_and_function_says_what_it_is():
     silent = [
         f"{path}: {name}"

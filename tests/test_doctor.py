@@ -9,7 +9,7 @@ import pytest
 from hvd_nmt import doctor
 from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.diagnosis import prediction, probe
-from hvd_nmt.diagnosis.hosts import Answer, Host
+from hvd_nmt.diagnosis.hosts import Host, HostFacts
 from hvd_nmt.diagnosis.link import Links
 from hvd_nmt.diagnosis.prediction import Measurement
 
@@ -29,7 +29,7 @@ def cluster(monkeypatch, tmp_path):
         facts["routes"] = dict.fromkeys(names, "eth9")
         facts["nics"]["eth9"] = {"is_up": True, "link_mbit_per_s": 10_000}
         told = {name: ({}, error) for name, error in errors.items()}
-        return [Answer(host, *told.get(host.name, (facts,))) for host in wanted]
+        return [HostFacts(host, *told.get(host.name, (facts,))) for host in wanted]
 
     def measure(run):
         measured.append(run)

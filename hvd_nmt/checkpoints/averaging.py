@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from hvd_nmt.checkpoints import contents, find, names, run_files
-from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest
+from hvd_nmt.checkpoints.manifest import Checkpoint, CheckpointManifest
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import run_state, weights_by_path
 from hvd_nmt.checkpoints.weights import load_model, other_size
@@ -60,7 +60,9 @@ def assign(model: Transformer, weights: dict[str, np.ndarray]) -> None:
         variable.assign(weights[f"{names.WEIGHTS}/{path}{names.VALUE}"])
 
 
-def save_weights(folder: Path, run_dir: Path, model: Transformer, manifest: Manifest) -> str:
+def save_weights(
+    folder: Path, run_dir: Path, model: Transformer, manifest: CheckpointManifest
+) -> str:
     """Make of a folder a run directory that translates: weights, no moments; the new prefix's name.
 
     `manifest` is that of a checkpoint of the run, from which the model was made.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hvd_nmt.checkpoints import names
-from hvd_nmt.checkpoints.manifest import Manifest, read_manifest
+from hvd_nmt.checkpoints.manifest import CheckpointManifest, read_manifest
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import RunError, UserError
 from hvd_nmt.config import ModelConfig
@@ -84,7 +84,7 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Group:
+class VariableGroup:
     """What a group of variables takes of the data file."""
 
     name: str
@@ -121,7 +121,7 @@ class Anatomy:
         of_model = (*WEIGHTS, AVERAGE, "Adam m", "Adam v")
         return sum(v.n_bytes for v in self.variables if v.group in of_model)
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[VariableGroup]:
         """Where each byte of the data file goes, in the order of `GROUPS`; only what there is."""
         found = []
         for name in GROUPS:
@@ -129,7 +129,7 @@ class Anatomy:
             n_bytes = sum(variable.n_bytes for variable in members)
             count, share = sum(v.count for v in members), n_bytes / max(1, self.data_bytes)
             if members:
-                found.append(Group(name, len(members), count, n_bytes, share))
+                found.append(VariableGroup(name, len(members), count, n_bytes, share))
         return found
 
 
@@ -206,7 +206,7 @@ def changes(before: Path, after: Path) -> dict[str, float]:
     return {group: math.sqrt(moved / size) for group, (moved, size) in squares.items()}
 
 
-def _predicted(manifest: Manifest | None, variables: Iterable[Variable]) -> int | None:
+def _predicted(manifest: CheckpointManifest | None, variables: Iterable[Variable]) -> int | None:
     """What the manifest's configuration, or the recipe's formula, says of `model_bytes`."""
     groups = {variable.group for variable in variables}
     if "Adam v" not in groups:
@@ -223,7 +223,7 @@ def _predicted(manifest: Manifest | None, variables: Iterable[Variable]) -> int 
         return None
 
 
-class Prediction(NamedTuple):
+class CheckpointSize(NamedTuple):
     """A checkpoint of a run."""
 
     trained: int
@@ -236,7 +236,7 @@ def predict(
     model: ModelConfig, vocabulary_size: int, *, freeze: str = "", averaged: bool = False,
     source_vocabulary_size: int = 0,
     slots: Mapping[str, int] | None = None,
-) -> Prediction:  # fmt: skip
+) -> CheckpointSize:  # fmt: skip
     """The values that a checkpoint of a run holds; raises ConfigError if `freeze` names no weight.
 
     The sizes are rows of matrices, pieces rounded up to a multiple of 8; `source_vocabulary_size`
@@ -248,7 +248,7 @@ def predict(
     trained = sum(size for path, size in weights.items() if path not in kept)
     parameters, copies = sum(weights.values()), 2 if averaged else 1
     kept_values = sum(slots.values()) if slots else 2 * trained
-    return Prediction(trained, FLOAT_BYTES * (copies * parameters + kept_values))
+    return CheckpointSize(trained, FLOAT_BYTES * (copies * parameters + kept_values))
 
 
 def weight_sizes(model: ModelConfig, rows: int, source_rows: int = 0) -> dict[str, int]:

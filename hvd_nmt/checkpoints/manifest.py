@@ -24,7 +24,7 @@ class DamagedError(RunError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Manifest:
+class CheckpointManifest:
     """What a checkpoint is, and what it belongs to."""
 
     step: int
@@ -82,7 +82,7 @@ class Checkpoint:
 
     prefix: Path
     """path of its files without their suffixes"""
-    manifest: Manifest
+    manifest: CheckpointManifest
 
     @classmethod
     def at(cls, prefix: Path) -> "Checkpoint":
@@ -113,7 +113,7 @@ def newest_step(run_dir: Path) -> int | None:
     return None
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path) -> CheckpointManifest:
     """A manifest; DamagedError: missing or changed; RunError: unreadable now, other version."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -123,7 +123,7 @@ def read_manifest(path: Path) -> Manifest:
         reason = error.strerror if isinstance(error, OSError) else error
         raise kind_of(error)(f"Cannot read the manifest {path} ({reason}).") from error
     try:
-        hints = get_type_hints(Manifest)
+        hints = get_type_hints(CheckpointManifest)
         known = {name: content[name] for name in hints.keys() & content.keys()}
         for name, value in known.items():
             if not _has_type(value, hints[name]):
@@ -131,7 +131,7 @@ def read_manifest(path: Path) -> Manifest:
         if any("sha256" not in known["files"].get(suffix, ()) for suffix in names.SUFFIXES):
             raise ValueError("it has no digest of a file")
         from_plain(known["model"], "its model", ModelConfig(), "model.")
-        return Manifest(**known)
+        return CheckpointManifest(**known)
     except (ValueError, TypeError, KeyError) as error:
         raise RunError(f"{path} is not a manifest of this version ({error}).") from None
 

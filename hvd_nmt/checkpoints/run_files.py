@@ -96,7 +96,7 @@ def prepare_options(run_dir: Path) -> str:
     return f"--vocabulary {target}" + f" --source-vocabulary {source}" * (source != target)
 
 
-def data_of_run(run_dir: Path, config: Config) -> tuple[Path, corpus.Manifest]:
+def data_of_run(run_dir: Path, config: Config) -> tuple[Path, corpus.DataManifest]:
     """The data of a run, from where it was started or here; DataError: missing here, or others."""
     directory = config.data.directory
     here, name = run_dir.resolve().parts, config.run_dir.parts

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from hvd_nmt.checkpoints import contents, names
 from hvd_nmt.checkpoints.find import best_first, newest_first
-from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest
+from hvd_nmt.checkpoints.manifest import Checkpoint, CheckpointManifest
 from hvd_nmt.checkpoints.names import BEST_DIR, STEP, SUFFIXES, VALUE
 from hvd_nmt.checkpoints.state import keyed_variables
 from hvd_nmt.common.errors import system_error, unwritten
@@ -60,7 +60,7 @@ class Saver:
                     files[suffix] = dataclasses.asdict(fingerprint(path))
                     sync(path)
                 table = contents.variable_table(draft)
-                manifest = Manifest(
+                manifest = CheckpointManifest(
                     step=step, val_loss=None, files=files, variables=table, **self._facts
                 )
                 _publish(draft, prefix, manifest)
@@ -108,7 +108,7 @@ def _link(file: Path, draft: Path) -> None:
         sync(draft)
 
 
-def _publish(draft: Path, prefix: Path, manifest: Manifest) -> None:
+def _publish(draft: Path, prefix: Path, manifest: CheckpointManifest) -> None:
     """Put files of a checkpoint, which are on the disk, in place: the manifest comes last.
 
     `draft` is their prefix in a private folder of the same disk; files of `prefix` are replaced.

@@ -14,7 +14,7 @@ import tensorflow as tf
 from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints import names, run_files
 from hvd_nmt.checkpoints.find import find, read_fully, verify
-from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest, read_manifest
+from hvd_nmt.checkpoints.manifest import Checkpoint, CheckpointManifest, read_manifest
 from hvd_nmt.checkpoints.state import keyed_variables, weights_by_path
 from hvd_nmt.common.errors import RunError, system_error
 from hvd_nmt.config import ModelConfig
@@ -45,7 +45,7 @@ def load_model(
     return model, manifest.step
 
 
-def manifest_of(run_dir: Path, prefix: Path) -> Manifest:
+def manifest_of(run_dir: Path, prefix: Path) -> CheckpointManifest:
     """A checkpoint's manifest; RunError unless the run has just the vocabularies that it names."""
     manifest = read_manifest(names.manifest_file(prefix))
     wanted, found = manifest.vocabulary_hashes, run_files.vocabulary_hashes(run_dir)
@@ -154,7 +154,7 @@ def _shared_pieces(before: Path, after: Path) -> tuple[list[tuple[int, int]], in
     return [(old[name], i) for name, i in new.items() if name in old], len(new)
 
 
-def other_size(manifest: Manifest, model: Transformer, *, with_rows: bool = True) -> str:
+def other_size(manifest: CheckpointManifest, model: Transformer, *, with_rows: bool = True) -> str:
     """The first size in which a checkpoint's model differs from another one, in words; "": none.
 
     Rates of dropout are no part of what weights mean, and without learned positions neither is the

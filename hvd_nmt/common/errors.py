@@ -129,19 +129,19 @@ _FIRST_SPEAKS_S = 5.0
 """for rank 0 to say the same: its launcher then ends the others before they do"""
 
 
-class Outcome:
+class CommandEnd:
     """How a command ended."""
 
     exit_code = 0
 
 
 @contextlib.contextmanager
-def reported(command: str, speak: bool = True) -> Iterator[Outcome]:
+def reported(command: str, speak: bool = True) -> Iterator[CommandEnd]:
     """Turn a person's mistake into an exit code and, after `command`, one sentence on stderr.
 
     Ranks other than the first do not `speak`: they say only what is their own, with the host.
     """
-    outcome, message, is_own = Outcome(), "", True
+    outcome, message, is_own = CommandEnd(), "", True
     try:
         yield outcome
     except UserError as error:

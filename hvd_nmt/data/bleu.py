@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config.schema import AUTO
 from hvd_nmt.data import language
-from hvd_nmt.data.corpus import Manifest
+from hvd_nmt.data.corpus import DataManifest
 
 if TYPE_CHECKING:
     import sacrebleu
@@ -15,7 +15,7 @@ USUAL = "13a"
 _SPLIT_BY_TER = ("zh", "ja-mecab", "char")
 
 
-def tokenizers(wanted: str, manifest: Manifest) -> dict[str, str]:
+def tokenizers(wanted: str, manifest: DataManifest) -> dict[str, str]:
     """Of each of several corpora by name, and "" for all text; auto: by the target language.
 
     All text has the tokenizer of its corpora, or the usual one where they have several.

@@ -1,7 +1,7 @@
 """The prepared data directory: encoded sentences, the text to score against, and a manifest.
 
     data/multi30k-en-de/
-        manifest.json                   what is in here and how it was made: `Manifest`
+        manifest.json                   what is in here and how it was made: `DataManifest`
         spm.model spm.vocab             the SentencePiece vocabulary: joint, or of the target
         spm.source.model spm.source.vocab   that of the source, where it has its own
         train.en.ids.npy                ids of all sentences, one after the other
@@ -13,7 +13,8 @@
         removed.tsv.gz                  training pairs that cleaning has removed: no part either
 
 A prepared directory is complete or not there: `hvd_nmt.prepare` builds it under another name and
-renames it. It can be copied anywhere; two hosts hold the same data iff `Manifest.hash` is equal.
+renames it. It can be copied anywhere; two hosts hold the same data iff `hash` of their manifests is
+equal.
 """
 
 import hashlib
@@ -72,12 +73,12 @@ class DataDirectory:
     """A prepared data directory, opened."""
 
     path: Path
-    manifest: "Manifest"
+    manifest: "DataManifest"
     train: "ParallelCorpus"
     dev: "ParallelCorpus"
     copies: "ParallelCorpus | None" = None
-    """of each training pair, `Manifest.copies` one after the other, of which each epoch takes the
-    next one; None: every epoch takes the pairs as they are"""
+    """copies of each training pair one after the other, of which each epoch takes the next one;
+    None: every epoch takes the pairs as they are"""
 
     @property
     def epochs(self) -> "ParallelCorpus":
@@ -205,7 +206,7 @@ class MixedCorpus:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class DataManifest:
     """What is in a prepared data directory, and how it was made."""
 
     format_version: int
@@ -278,7 +279,7 @@ class Manifest:
         return self.files[SPM_SOURCE_MODEL].sha256 if self.source_has_own else ""
 
 
-def read_manifest(directory: Path) -> Manifest:
+def read_manifest(directory: Path) -> DataManifest:
     """Reads the manifest; DataError: there is none, or it is not one that this version reads."""
     path = directory / MANIFEST
     try:
@@ -290,7 +291,7 @@ def read_manifest(directory: Path) -> Manifest:
         files = {name: FileFacts(**file) for name, file in raw.pop("files").items()}
         raw.pop("hash", None)
         corpora = [MixedCorpus(**corpus) for corpus in raw.pop("corpora", [])]
-        return Manifest(parts=parts, files=files, corpora=corpora, **raw)
+        return DataManifest(parts=parts, files=files, corpora=corpora, **raw)
     except FileNotFoundError:
         state = "is not a prepared data directory" if directory.is_dir() else "does not exist"
         out = "NEW" if directory.is_dir() else shlex.quote(str(directory))
@@ -303,7 +304,7 @@ def read_manifest(directory: Path) -> Manifest:
         raise DataError(f"{path} cannot be read ({error}): {_AGAIN}") from None
 
 
-def write_manifest(directory: Path, manifest: Manifest) -> None:
+def write_manifest(directory: Path, manifest: DataManifest) -> None:
     """Writes `manifest.json`. The hash is written for the reader's eye; it is derived anew."""
     content = asdict(manifest) | {"hash": manifest.hash}
     # Without what 0.1.0 does not know, where nothing needs it.
@@ -327,7 +328,7 @@ def copies_stem(stem: Path) -> Path:
     return stem.with_name(stem.name.replace(".", ".copies.", 1))
 
 
-def _parallel(path: Path, manifest: Manifest, part: str, copies: int = 0) -> ParallelCorpus:
+def _parallel(path: Path, manifest: DataManifest, part: str, copies: int = 0) -> ParallelCorpus:
     pairs = manifest.parts[part].pairs * max(copies, 1)
     stems = [
         path / f"{part}.{lang}" for lang in (manifest.source_language, manifest.target_language)

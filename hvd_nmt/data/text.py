@@ -75,7 +75,7 @@ _NO_TEXT = {
 """what is no text: how it begins, and what to do"""
 
 
-class Block(NamedTuple):
+class LineBlock(NamedTuple):
     """Some line pairs as they are in the files, without their line feeds."""
 
     lines: tuple[list[bytes], list[bytes]]
@@ -111,7 +111,7 @@ def count_lines(path: Path) -> int:
     return sum(1 for _ in raw_lines(path, str(path)))
 
 
-def pair_blocks(source_path: str | Path, target_path: str | Path) -> Iterator[Block]:
+def pair_blocks(source_path: str | Path, target_path: str | Path) -> Iterator[LineBlock]:
     """Yields the line pairs of two line-aligned files in blocks, for other processes to decode.
 
     DataError: a file cannot be read, is empty, or (known only at the end) has fewer lines.
@@ -120,7 +120,7 @@ def pair_blocks(source_path: str | Path, target_path: str | Path) -> Iterator[Bl
     return aligned([raw_lines(Path(name), name) for name in names], names)
 
 
-def aligned(sides: Sequence[Iterable[bytes]], names: Sequence[str]) -> Iterator[Block]:
+def aligned(sides: Sequence[Iterable[bytes]], names: Sequence[str]) -> Iterator[LineBlock]:
     """The lines of source and target in blocks; raises as `pair_blocks`."""
     lines: tuple[list[bytes], list[bytes]] = [], []
     counts, first, n_bytes = [0, 0], 1, 0
@@ -132,10 +132,10 @@ def aligned(sides: Sequence[Iterable[bytes]], names: Sequence[str]) -> Iterator[
             lines[1].append(target.removesuffix(b"\n"))
             n_bytes += len(source) + len(target)
         if len(lines[0]) == BLOCK_PAIRS or n_bytes > BLOCK_BYTES:
-            yield Block(lines, first)
+            yield LineBlock(lines, first)
             lines, first, n_bytes = ([], []), min(counts) + 1, 0
     if lines[0]:
-        yield Block(lines, first)
+        yield LineBlock(lines, first)
     for name, count in zip(names, counts, strict=True):
         if not count:
             raise DataError(f"{name} is empty: it needs one sentence per line.")

@@ -10,7 +10,7 @@ from typing import Any
 from hvd_nmt.checkpoints import contents
 from hvd_nmt.common.units import count, data_size
 from hvd_nmt.config import Config
-from hvd_nmt.diagnosis.hosts import Answer, Host
+from hvd_nmt.diagnosis.hosts import Host, HostFacts
 from hvd_nmt.diagnosis.link import Links
 from hvd_nmt.explain.exchange_cost import ring_bytes
 
@@ -56,7 +56,7 @@ class PlannedRun:
 
     config: Config
     """all settings of the run"""
-    answers: Sequence[Answer]
+    answers: Sequence[HostFacts]
     """one of each host, in the order of their ranks"""
 
     @property
@@ -65,7 +65,7 @@ class PlannedRun:
         return sum(answer.host.slots for answer in self.answers)
 
     @cached_property
-    def checkpoint(self) -> contents.Prediction:
+    def checkpoint(self) -> contents.CheckpointSize:
         """What the run will save, with the vocabulary of the data, else as it is configured."""
         found = (answer.facts.get("data", {}) for answer in self.answers)
         data: dict[str, Any] = next((data for data in found if data.get("hash")), {})
@@ -106,7 +106,7 @@ def examine(run: PlannedRun) -> list[Check]:
     return [check for check in checks if check.found]
 
 
-def reached(answer: Answer) -> Check:
+def reached(answer: HostFacts) -> Check:
     """Whether a host answers."""
     host, error = answer.host.name, answer.error
     if error is None:
@@ -132,7 +132,7 @@ def table(checks: Sequence[Check]) -> str:
     return "\n".join(lines)
 
 
-def _compare(name: str, answers: Sequence[Answer]) -> Iterator[Check]:
+def _compare(name: str, answers: Sequence[HostFacts]) -> Iterator[Check]:
     """A check per host: the values of most hosts are right, or else those of the first."""
     values = {answer.host.name: _compared(answer.facts)[name] for answer in answers}
     known = [value for value in values.values() if value]
@@ -161,7 +161,7 @@ def _listed(values: dict[str, str | None], names: Iterable[str]) -> str:
     return ", ".join(f"{name} {values.get(name) or 'none'}".lstrip() for name in names)
 
 
-def _names(answer: Answer, run: PlannedRun) -> Judgement:
+def _names(answer: HostFacts, run: PlannedRun) -> Judgement:
     """Every host's name must lead to it, and that of another not back to this one."""
     if len(run.answers) == 1:
         return OK, "", ""
@@ -178,14 +178,14 @@ def _names(answer: Answer, run: PlannedRun) -> Judgement:
     return OK, "all hosts resolve", ""
 
 
-def _clock(answer: Answer, run: PlannedRun) -> Judgement:
+def _clock(answer: HostFacts, run: PlannedRun) -> Judgement:
     if answer.clock_differs_s > CLOCK_TOLERANCE_S:
         found = f"{answer.clock_differs_s:.1f} s from the clock here"
         return WARN, found, "let chrony or systemd-timesyncd set the clocks"
     return OK, "as here", ""
 
 
-def _horovod(answer: Answer, run: PlannedRun) -> Judgement:
+def _horovod(answer: HostFacts, run: PlannedRun) -> Judgement:
     built = answer.facts["horovod"]
     if not built["tensorflow"]:
         return FAIL, "it is missing or was built without TensorFlow", "make install there"
@@ -195,7 +195,7 @@ def _horovod(answer: Answer, run: PlannedRun) -> Judgement:
     return OK, "", ""
 
 
-def _gpus(answer: Answer, run: PlannedRun) -> Judgement:
+def _gpus(answer: HostFacts, run: PlannedRun) -> Judgement:
     gpu, slots, host = answer.facts["gpu"], answer.host.slots, answer.host.name
     visible, cores = visible_gpus(gpu), answer.facts["cores"]
     broken = [f"GPU {each['index']}: {each['error']}" for each in visible if each["error"]]
@@ -234,7 +234,7 @@ def visible_gpus(gpu: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _network(answer: Answer, run: PlannedRun) -> Judgement:
+def _network(answer: HostFacts, run: PlannedRun) -> Judgement:
     """The card that leads to the other hosts, its speed, and what a step costs at that speed."""
     if len(run.answers) == 1:
         return OK, "", ""
@@ -271,19 +271,19 @@ def _speed_words(speed_mbit_per_s: int | None, run: PlannedRun) -> str:
     return f"{speed_mbit_per_s:,} Mbit/s: {data_size(sent)} a step take {seconds:.2f} s or more"
 
 
-def _nics_to_others(answer: Answer, answers: Sequence[Answer]) -> set[str]:
+def _nics_to_others(answer: HostFacts, answers: Sequence[HostFacts]) -> set[str]:
     routes = answer.facts.get("routes", {})
     found = {routes.get(other.host.name) for other in answers if other.host != answer.host}
     return {name for name in found if name}
 
 
-def used_nic(answers: Sequence[Answer]) -> str | None:
+def used_nic(answers: Sequence[HostFacts]) -> str | None:
     """The interface, of one name on all hosts, that leads from each to the others; else None."""
     names = {name for answer in answers for name in _nics_to_others(answer, answers)}
     return names.pop() if len(names) == 1 else None
 
 
-def _disk(answer: Answer, run: PlannedRun) -> Judgement:
+def _disk(answer: HostFacts, run: PlannedRun) -> Judgement:
     """Room for the checkpoints, which each host keeps that shares no file system with others."""
     run_dir, kept = answer.facts["run_dir"], run.config.checkpoints
     number = kept.keep + 1 + kept.keep_best  # one is written before the oldest is removed
@@ -295,7 +295,7 @@ def _disk(answer: Answer, run: PlannedRun) -> Judgement:
     return OK, found, ""
 
 
-def _run_dir(answer: Answer, run: PlannedRun) -> Judgement:
+def _run_dir(answer: HostFacts, run: PlannedRun) -> Judgement:
     run_dir = answer.facts["run_dir"]
     if run_dir["error"]:
         return FAIL, f"cannot write {run_dir['error']}", "fix its permissions, or other --run-dir"
@@ -305,7 +305,7 @@ def _run_dir(answer: Answer, run: PlannedRun) -> Judgement:
     return OK, f"{run_dir['path']} is writable", ""
 
 
-def _data(answer: Answer, run: PlannedRun) -> Judgement:
+def _data(answer: HostFacts, run: PlannedRun) -> Judgement:
     data, config = answer.facts["data"], run.config.data
     if data["error"] and config.corpus == "embedded" and not data["exists"]:
         return OK, f"{config.directory} will be prepared at the start", ""
@@ -314,7 +314,7 @@ def _data(answer: Answer, run: PlannedRun) -> Judgement:
     return OK, f"{config.directory}: {data['pairs']:,} pairs", ""
 
 
-_JUDGES: dict[str, Callable[[Answer, PlannedRun], Judgement]] = {
+_JUDGES: dict[str, Callable[[HostFacts, PlannedRun], Judgement]] = {
     "names": _names, "clock": _clock, "Horovod": _horovod, "GPUs": _gpus, "network": _network,
     "disk": _disk, "run directory": _run_dir, "data": _data,
 }  # fmt: skip

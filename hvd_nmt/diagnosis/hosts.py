@@ -24,7 +24,7 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Answer:
+class HostFacts:
     """What asking one host gave."""
 
     host: Host

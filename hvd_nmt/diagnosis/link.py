@@ -22,7 +22,7 @@ from typing import IO, Any
 from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.common.rank_environment import are_numbers, passed
 from hvd_nmt.common.signals import signal_name
-from hvd_nmt.diagnosis.hosts import Answer, Host, is_here
+from hvd_nmt.diagnosis.hosts import Host, HostFacts, is_here
 
 AGENT = "hvd_nmt.launching.agent"
 SILENCE_S = 360.0
@@ -226,7 +226,7 @@ class Links(contextlib.AbstractContextManager["Links"]):
         if link is not None:
             link.kill()
 
-    def ask(self, hosts: Sequence[Host], request: dict[str, Any]) -> list[Answer]:
+    def ask(self, hosts: Sequence[Host], request: dict[str, Any]) -> list[HostFacts]:
         """Ask all hosts at once: an answer per host, in their order, with an error if it hangs."""
         until_s = time.monotonic() + self.timeout_s
         names = [host.name for host in hosts]
@@ -236,7 +236,7 @@ class Links(contextlib.AbstractContextManager["Links"]):
             self._answer(host, reply, until_s) for host, reply in zip(hosts, replies, strict=True)
         ]
 
-    def _answer(self, host: Host, reply: Future[Message], until_s: float) -> Answer:
+    def _answer(self, host: Host, reply: Future[Message], until_s: float) -> HostFacts:
         try:
             message = reply.result(max(0.0, until_s - time.monotonic()))
             facts = message["facts"]
@@ -244,8 +244,8 @@ class Links(contextlib.AbstractContextManager["Links"]):
                 raise ConnectionError(facts["error"])
         except (ConnectionError, TimeoutError) as error:
             self.drop(host.name)
-            return Answer(host, {}, str(error) or f"no answer within {self.timeout_s:g} s")
-        return Answer(host, facts, clock_differs_s=abs(message["heard_at_s"] - facts["time_s"]))
+            return HostFacts(host, {}, str(error) or f"no answer within {self.timeout_s:g} s")
+        return HostFacts(host, facts, clock_differs_s=abs(message["heard_at_s"] - facts["time_s"]))
 
 
 def _words(name: str, timeout_s: float) -> list[str]:

@@ -53,7 +53,7 @@ def card(run: Path, prefix: Path, licence: str = "") -> str:
     return text + "\n"
 
 
-def data(run: Path) -> corpus.Manifest | None:
+def data(run: Path) -> corpus.DataManifest | None:
     """What the run was trained on, if it is on this machine."""
     try:
         return data_of_run(run, load_config(run))[1]
@@ -109,7 +109,7 @@ def _facts(run: Path, checkpoint: Checkpoint, licence: str) -> Iterator[tuple[st
     yield "exported by", f"hvd_nmt {__version__}: {command}"
 
 
-def _data(manifest: corpus.Manifest | None, checkpoint: Checkpoint) -> str:
+def _data(manifest: corpus.DataManifest | None, checkpoint: Checkpoint) -> str:
     if manifest is None:
         return f"Not on the machine of the export; their hash is {checkpoint.manifest.data_hash}."
     names = [each.name for each in manifest.corpora] or [manifest.request.get("corpus", "")]

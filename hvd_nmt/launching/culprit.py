@@ -23,7 +23,7 @@ host was lost: one may be writing a checkpoint"""
 
 
 @dataclass(frozen=True)
-class End:
+class RankExit:
     """How a rank ended; in the order in which they did."""
 
     rank: int
@@ -50,7 +50,7 @@ class End:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Blame:
     """What is said and done when a start has failed."""
 
     sentence: str
@@ -63,11 +63,11 @@ class Verdict:
 
 
 def find(
-    ends: Sequence[End],
+    ends: Sequence[RankExit],
     states: Mapping[int, Mapping[str, Any]],
     hosts: Mapping[int, str],
     lost_hosts: Mapping[str, str],
-) -> Verdict | None:
+) -> Blame | None:
     """The first to fail; None: what is known are consequences, and more may come.
 
     Args:
@@ -81,16 +81,16 @@ def find(
             return _of_end(end)
     for host, why in lost_hosts.items():
         sentence = f"{host} is lost: {why}; its ranks end by themselves if they still run."
-        return Verdict(sentence, _OF_SSH, LOST_HOST_S, asks=True)
+        return Blame(sentence, _OF_SSH, LOST_HOST_S, asks=True)
     rank = _stuck_rank(states)
     if rank is not None:
-        return Verdict(f"{_stuck(rank, hosts[rank], states[rank])}; it is killed.", _KILLED)
+        return Blame(f"{_stuck(rank, hosts[rank], states[rank])}; it is killed.", _KILLED)
     if any(end.code == Preempted.exit_code for end in ends):
-        return Verdict("", Preempted.exit_code, signals.grace_s())
+        return Blame("", Preempted.exit_code, signals.grace_s())
     return None
 
 
-def asked(ends: Sequence[End]) -> str:
+def asked(ends: Sequence[RankExit]) -> str:
     """Which rank a signal asked to stop, so that all saved and ended; "": none is known of."""
     for end in ends:
         if end.asked and end.code == Preempted.exit_code:
@@ -100,12 +100,12 @@ def asked(ends: Sequence[End]) -> str:
 
 
 def without_cause(
-    ends: Sequence[End], states: Mapping[int, Mapping[str, Any]], hosts: Mapping[int, str]
-) -> Verdict:
+    ends: Sequence[RankExit], states: Mapping[int, Mapping[str, Any]], hosts: Mapping[int, str]
+) -> Blame:
     """The verdict where nobody is known to be the first, after a while."""
     for rank, state in states.items():
         if not state["section"] and state["seconds"] > _LATE_S:
-            return Verdict(
+            return Blame(
                 f"rank {rank} on {hosts[rank]} did not join the others: it is still starting after "
                 f"{duration(state['seconds'])}; check that host (a slow disk, a folder that "
                 "hangs).", ClusterError.exit_code,
@@ -113,14 +113,14 @@ def without_cause(
     early = [end for end in ends if end.code == 0]
     if early and len(early) < len(ends):
         said = f"rank {early[0].rank} on {early[0].host} ended with code 0 before the others."
-        return Verdict(said, ClusterError.exit_code)
+        return Blame(said, ClusterError.exit_code)
     if ends[0].code == -signal.SIGABRT:
         return _of_end(ends[0])
     sentence = (
         "the ranks lost their connections, but all ranks and hosts are there: check the network, "
         "and the messages above."
     )
-    return Verdict(sentence, ClusterError.exit_code)
+    return Blame(sentence, ClusterError.exit_code)
 
 
 def _stuck_rank(states: Mapping[int, Mapping[str, Any]]) -> int | None:
@@ -134,15 +134,15 @@ def _stuck_rank(states: Mapping[int, Mapping[str, Any]]) -> int | None:
     return min(suspects, key=lambda rank: states[rank]["began_s"], default=None)
 
 
-def _of_end(end: End) -> Verdict:
+def _of_end(end: RankExit) -> Blame:
     where = f"rank {end.rank} on {end.host}"
     during = f" (section {end.section!r})" if end.section else ""
     if end.code < 0:
         name = signals.signal_name(-end.code)
         maybe = "; perhaps memory was full" if end.code == -signal.SIGKILL or end.of_memory else ""
         said = f"{where} was killed by {name}{during}{maybe}."
-        return Verdict(said, end.exit_code, LOST_END_S)
-    return Verdict(f"{where} ended with code {end.code}{during}.", end.code, OWN_END_S)
+        return Blame(said, end.exit_code, LOST_END_S)
+    return Blame(f"{where} ended with code {end.code}{during}.", end.code, OWN_END_S)
 
 
 def _stuck(rank: int, host: str, state: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ _OF_A_SIGNAL = 128
 
 
 @dataclass(frozen=True)
-class End:
+class AttemptEnd:
     """How a start ended."""
 
     exit_code: int
@@ -44,7 +44,9 @@ class Decision:
     """why nothing is started any more, one sentence; "" where the code says it"""
 
 
-def decide(ends: Sequence[End], restarts_per_hour: int, asked_to_stop: bool = False) -> Decision:
+def decide(
+    ends: Sequence[AttemptEnd], restarts_per_hour: int, asked_to_stop: bool = False
+) -> Decision:
     """Whether the ranks are started again, and after which pause."""
     code = ends[-1].exit_code
     if code == 0 or code in _WOULD_FAIL_AGAIN:

@@ -11,7 +11,7 @@ from hvd_nmt.common.units import count
 from hvd_nmt.config import Config
 from hvd_nmt.diagnosis import checks, probe
 from hvd_nmt.diagnosis.checks import FAIL, WARN, Check, PlannedRun
-from hvd_nmt.diagnosis.hosts import Answer, Host, is_here
+from hvd_nmt.diagnosis.hosts import Host, HostFacts, is_here
 from hvd_nmt.diagnosis.link import Links
 
 _NETWORK = "network"
@@ -140,7 +140,7 @@ def _judged(
     return hosts, nic, [*found, *_card_checks(answers, nic)]
 
 
-def _card(answers: Sequence[Answer], given: str) -> str | None:
+def _card(answers: Sequence[HostFacts], given: str) -> str | None:
     """The network card for Horovod; None: none is known."""
     names = [answer.host.name for answer in answers]
     if all(map(is_here, names)):
@@ -152,7 +152,7 @@ def _card(answers: Sequence[Answer], given: str) -> str | None:
     return probe.routes({"hosts": names})[names[0]]  # one, and this is another
 
 
-def _card_checks(answers: Sequence[Answer], nic: str | None) -> list[Check]:
+def _card_checks(answers: Sequence[HostFacts], nic: str | None) -> list[Check]:
     """The card must be there on every host, and here, where all ranks meet at first."""
     cards_of = {
         answer.host.name: [name for name, card in answer.facts["nics"].items() if card["is_up"]]

@@ -27,7 +27,7 @@ _SENTENCE = re.compile(r"hvd_nmt[\w.]*: .+")
 
 
 @final
-class Output:
+class RankOutput:
     """Prints in threads: who reads slowly slows the ranks, who stands still misses lines."""
 
     def __init__(self) -> None:

@@ -100,7 +100,7 @@ class RankProcess:
         state, now_s = heartbeat.read(self._page), time.monotonic()
         if not state.section:  # it imports, or is no rank of this package
             until_s = self._began_s + self.imports_s
-            state = heartbeat.State(until_s, until_s, self._began_s, False, "", 0)
+            state = heartbeat.RankState(until_s, until_s, self._began_s, False, "", 0)
         status = ""  # of the main thread
         with contextlib.suppress(psutil.Error):  # it is gone
             status = psutil.Process(self.process.pid).status()

@@ -26,9 +26,9 @@ from hvd_nmt.common.units import count, duration
 from hvd_nmt.diagnosis.hosts import Host
 from hvd_nmt.diagnosis.link import SILENCE_S, Link, Links, Message
 from hvd_nmt.launching import culprit
-from hvd_nmt.launching.culprit import End, Verdict
+from hvd_nmt.launching.culprit import Blame, RankExit
 from hvd_nmt.launching.preflight import Job
-from hvd_nmt.launching.rank_output import Output
+from hvd_nmt.launching.rank_output import RankOutput
 from hvd_nmt.training import heartbeat
 
 _NOT_STARTED = 127
@@ -89,7 +89,7 @@ class StopSignals:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AttemptOutcome:
     """How a start ended."""
 
     exit_code: int
@@ -152,7 +152,7 @@ class Rendezvous:
 
 @final
 @dataclass
-class Start:
+class Attempt:
     """One start: what is started, on what, and who tells of it."""
 
     job: Job
@@ -163,14 +163,14 @@ class Start:
     """for which there are spares"""
     links: Links
     events: Events
-    shown: Output
+    shown: RankOutput
     stop: StopSignals
 
     def __post_init__(self) -> None:
         self._open: dict[str, Link] = {}
         self._host_of: dict[int, str] = {}
         """of each rank"""
-        self._ends: list[End] = []
+        self._ends: list[RankExit] = []
         self._states: dict[str, dict[int, dict[str, Any]]] = {}
         """host -> what its ranks did last"""
         self._lost_hosts: dict[str, str] = {}
@@ -178,16 +178,16 @@ class Start:
         self._silent: set[str] = set()
         """hosts of which it was said"""
 
-    def run(self, rendezvous: Rendezvous) -> Outcome:
+    def run(self, rendezvous: Rendezvous) -> AttemptOutcome:
         """Start the ranks, and wait until nothing is left of them."""
         verdict = self._begin(rendezvous)
         while verdict is None and len(self._ends) < len(self._host_of) and not self.stop.requested:
             self._next(_TICK_S)
             verdict = self._judge()
         asks = verdict is None and self.stop.requested
-        return self._end(verdict or Verdict("", 0, signals.grace_s(), asks))
+        return self._end(verdict or Blame("", 0, signals.grace_s(), asks))
 
-    def _begin(self, rendezvous: Rendezvous) -> Verdict | None:
+    def _begin(self, rendezvous: Rendezvous) -> Blame | None:
         answers, config = dict[str, Future[Message]](), self.job.config
         ranks = sum(host.slots for host in self.hosts)
         variables = {"PYTHONUNBUFFERED": "1"} | ({TERMINAL: "1"} if os.isatty(1) else {})
@@ -215,7 +215,7 @@ class Start:
                 continue
             if "error" in reply:
                 code = ClusterError.exit_code if reply["passes"] else _NOT_STARTED
-                return Verdict(f"{name}: {reply['error']}", code)
+                return Blame(f"{name}: {reply['error']}", code)
         return self._judge()
 
     def _next(self, timeout_s: float) -> None:
@@ -249,7 +249,7 @@ class Start:
         elif message["tell"] == "ended":
             number = message["rank"]
             self._ends.append(
-                End(number, name, message["code"], message["section"], message["asked"])
+                RankExit(number, name, message["code"], message["section"], message["asked"])
             )
         else:
             self._states[name] = {
@@ -280,7 +280,7 @@ class Start:
         is_stuck = any(state["stuck"] for state in self._living.values())
         return self._has_ended or bool(self._lost_hosts) or is_stuck
 
-    def _judge(self) -> Verdict | None:
+    def _judge(self) -> Blame | None:
         """Who was the first; None: nobody has failed."""
         if not self._has_failed:
             return None
@@ -304,7 +304,7 @@ class Start:
         while (left_s := until_s - time.monotonic()) > 0 and not self.stop.requested:
             self._next(min(left_s, _TICK_S))
 
-    def _end(self, verdict: Verdict) -> Outcome:
+    def _end(self, verdict: Blame) -> AttemptOutcome:
         """Have all agents end what is left; the start is over when they say so."""
         answers = self._ask_to_end(verdict.patience_s, verdict.asks)
         self.shown.flush(_FLUSH_S)
@@ -328,7 +328,7 @@ class Start:
             if answer.done() and answer.exception() is None
         })  # fmt: skip
 
-    def _outcome(self, verdict: Verdict, replies: dict[str, Message]) -> Outcome:
+    def _outcome(self, verdict: Blame, replies: dict[str, Message]) -> AttemptOutcome:
         for name in self._open.keys() - replies.keys():
             self.links.drop(name)
         for name, reply in replies.items():
@@ -344,7 +344,7 @@ class Start:
         steps = [reply.get("saved_step") for reply in replies.values()]
         saved_step = max((step for step in steps if step is not None), default=-1)
         came = [reply["reached"] for reply in replies.values() if reply.get("reached")]
-        return Outcome(code, own or verdict.sentence, saved_step, came[0] if came else {})
+        return AttemptOutcome(code, own or verdict.sentence, saved_step, came[0] if came else {})
 
     def _ask_to_end(self, patience_s: float, asks: bool) -> dict[str, Future[Message]]:
         config = self.job.config

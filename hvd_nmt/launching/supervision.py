@@ -16,10 +16,10 @@ from hvd_nmt.common.units import count, duration
 from hvd_nmt.diagnosis.hosts import Host
 from hvd_nmt.diagnosis.link import Link, Links, Message
 from hvd_nmt.launching import policy, preflight
-from hvd_nmt.launching.policy import Decision, End
+from hvd_nmt.launching.policy import AttemptEnd, Decision
 from hvd_nmt.launching.preflight import Job, Outlook
-from hvd_nmt.launching.rank_output import Output
-from hvd_nmt.launching.start import Events, Outcome, Rendezvous, Start, StopSignals
+from hvd_nmt.launching.rank_output import RankOutput
+from hvd_nmt.launching.start import Attempt, AttemptOutcome, Events, Rendezvous, StopSignals
 from hvd_nmt.telemetry.jsonl import JsonlFile
 
 INTERRUPTED = 130
@@ -76,12 +76,12 @@ class _Supervision:
         self._job = job
         self._log = None if job.config is None else job.config.run_dir / LAUNCHES
         self._stop = StopSignals()
-        self._shown = Output()
+        self._shown = RankOutput()
         self._events = Events()
         self._links = Links(job.timeout_s, self._hear)
         self._rendezvous = Rendezvous()
         self._id = secrets.token_hex(8)
-        self._ends: list[End] = []
+        self._ends: list[AttemptEnd] = []
         """of the starts until now"""
         self._saved_step = -1
         """of the newest checkpoint that is known of; -1: none"""
@@ -158,7 +158,7 @@ class _Supervision:
                 raise ClusterError(why)
             time.sleep(pause_s)
 
-    def _start(self, outlook: Outlook) -> Outcome:
+    def _start(self, outlook: Outlook) -> AttemptOutcome:
         hosts, nic = outlook.hosts, outlook.nic or ""
         if outlook.left_out:
             self._record("left out", why=outlook.left_out)
@@ -172,16 +172,16 @@ class _Supervision:
         )  # fmt: skip
         ranks = count(sum(host.slots for host in hosts), "rank")
         self._shown.say(f"starting {ranks} on {_named(hosts)}, network card {nic}.")
-        return Start(
+        return Attempt(
             self._job, hosts, nic, start_id, next_start_id, self._links, self._events, self._shown,
             self._stop,
         ).run(self._rendezvous)  # fmt: skip
 
-    def _note_end(self, outcome: Outcome) -> None:
+    def _note_end(self, outcome: AttemptOutcome) -> None:
         event = dataclasses.asdict(outcome)
         self._record("end", **event.pop("reached"), **event)
         progressed = outcome.saved_step > self._saved_step
-        self._ends.append(End(outcome.exit_code, progressed, time.monotonic()))
+        self._ends.append(AttemptEnd(outcome.exit_code, progressed, time.monotonic()))
         self._saved_step = max(self._saved_step, outcome.saved_step)
 
     def _finish(self, decision: Decision) -> int:

@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from hvd_nmt.config import ModelConfig
 from hvd_nmt.model.dropout import no_dropout
-from hvd_nmt.model.layers import Block, Drop, linear
+from hvd_nmt.model.layers import Drop, Layer, linear
 
 Cache = tuple[tf.Tensor, tf.Tensor]
 """keys and values, each [B, H, positions, K]"""
 
 
-class SelfAttention(Block):
+class SelfAttention(Layer):
     """Multi-head attention of a sequence over itself; one fused query-key-value matrix."""
 
     def __init__(self, config: ModelConfig, seed: Iterator[int], name: str) -> None:
@@ -60,7 +60,7 @@ class SelfAttention(Block):
         return y_BxQxD, (keys_BxHxLxK, values_BxHxLxK)
 
 
-class CrossAttention(Block):
+class CrossAttention(Layer):
     """Multi-head attention of the target over the encoded source; see `SelfAttention`."""
 
     def __init__(self, config: ModelConfig, seed: Iterator[int], name: str) -> None:

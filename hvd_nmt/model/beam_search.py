@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from hvd_nmt.config import BOS, EOS, PAD
-from hvd_nmt.model.candidates import Rules, candidates, largest, where_else_none
+from hvd_nmt.model.candidates import TokenRules, candidates, largest, where_else_none
 from hvd_nmt.model.decoding import Decoding
 
 # step(ids_BxK, position, origins_BxKxT, state) -> (logits_BxKxV, attention_BxKxS or None, state)
@@ -180,7 +180,7 @@ def _extended(search: _Search, given: Given, step: Step, decoding: Decoding) -> 
     origins_BxKxT = tf.where(is_here_T, place_Kx1, search.origins_BxKxT)
     logits_BxKxV, attention_BxKxS, state = step(last_BxK, position, origins_BxKxT, search.state)
     draw_BxK = given.draws_BxKxP[:, :, position] if decoding.sample else None
-    rules = Rules(position, search.ids_BxKxT, given.least_B, draw_BxK)
+    rules = TokenRules(position, search.ids_BxKxT, given.least_B, draw_BxK)
     logp_BxC, parent_BxC, token_BxC = candidates(logits_BxKxV, search.logp_BxK, rules, decoding)
     ids_BxCxT = tf.gather(search.ids_BxKxT, parent_BxC, batch_dims=1)
     ids_BxCxT = tf.where(is_here_T, token_BxC[:, :, None], ids_BxCxT)

@@ -14,7 +14,7 @@ from hvd_nmt.config import EOS
 from hvd_nmt.model.decoding import Decoding
 
 
-class Rules(NamedTuple):
+class TokenRules(NamedTuple):
     """What the next token of each sentence depends on, besides its probability."""
 
     position: tf.Tensor  # int32 scalar, of the next token
@@ -24,7 +24,7 @@ class Rules(NamedTuple):
 
 
 def candidates(
-    logits_BxKxV: tf.Tensor, alive_logp_BxK: tf.Tensor, rules: Rules, decoding: Decoding
+    logits_BxKxV: tf.Tensor, alive_logp_BxK: tf.Tensor, rules: TokenRules, decoding: Decoding
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """The continuations among which the next hypotheses are.
 
@@ -118,7 +118,7 @@ def where_else_none(condition: tf.Tensor, score: tf.Tensor) -> tf.Tensor:
     return tf.where(condition, score, -float("inf"))
 
 
-def _allowed(logits_NxV: tf.Tensor, rules: Rules, decoding: Decoding) -> tf.Tensor:
+def _allowed(logits_NxV: tf.Tensor, rules: TokenRules, decoding: Decoding) -> tf.Tensor:
     """The logits, -inf where a token may not come next; the same tensor if all may."""
     K = rules.ids_BxKxT.shape[1]
     if decoding.min_length:

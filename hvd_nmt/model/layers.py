@@ -19,7 +19,7 @@ Drop = Callable[[tf.Tensor, float], tf.Tensor]
 _ACTIVATIONS = {"relu": tf.nn.relu, "swish": tf.nn.swish, "gelu": tf.nn.gelu}
 
 
-class Block(keras.layers.Layer):
+class Layer(keras.layers.Layer):
     """Base of the blocks: float32 weights, inputs left in the dtype they come in."""
 
     def __init__(self, name: str) -> None:
@@ -41,7 +41,7 @@ class Block(keras.layers.Layer):
         return self.add_weight(name, [width], initializer="zeros") if biased else None
 
 
-class LayerNorm(Block):
+class LayerNorm(Layer):
     """Layer normalisation over the last axis in float32 (Ba et al. 2016)."""
 
     def __init__(self, config: ModelConfig, name: str) -> None:
@@ -55,7 +55,7 @@ class LayerNorm(Block):
         return tf.cast(y_BxTxD, x_BxTxD.dtype)
 
 
-class FeedForward(Block):
+class FeedForward(Layer):
     """Two affine maps with an activation, and dropout of the hidden units, between them."""
 
     def __init__(self, config: ModelConfig, seed: Iterator[int], name: str) -> None:

@@ -18,13 +18,13 @@ from hvd_nmt.config import BOS, PAD, ModelConfig
 from hvd_nmt.model import attention
 from hvd_nmt.model.attention import Cache, CrossAttention, SelfAttention
 from hvd_nmt.model.dropout import no_dropout
-from hvd_nmt.model.layers import Block, Drop, FeedForward, LayerNorm
+from hvd_nmt.model.layers import Drop, FeedForward, Layer, LayerNorm
 
 Attention = tuple[tf.Tensor, ...]
 """cross-attention weights of each decoder layer, [B, H, T, S] before dropout"""
 
 
-class Layer(Block):
+class TransformerLayer(Layer):
     """Self-attention, attention over the source if it `reads_source`, and feed-forward.
 
     Each is added to the stream. Pre-norm: x + f(norm(x)). Post-norm: norm(x + f(x)).
@@ -139,12 +139,14 @@ class Transformer(keras.Model):
         own, learned = source_vocabulary_size, config.positions == "learned"
         self.source_embedding = matrix("source_embedding", own) if own else None
         self.positions = matrix("positions", config.max_length, 0.02) if learned else None
-        self.encoder = [Layer(config, supply, f"encoder_{i}") for i in range(config.encoder_layers)]
+        self.encoder = [
+            TransformerLayer(config, supply, f"encoder_{i}") for i in range(config.encoder_layers)
+        ]
         # A post-norm stack ends with a norm already.
         pre_norm = config.norm == "pre"
         self.encoder_norm = LayerNorm(config, "encoder_norm") if pre_norm else tf.identity
         self.decoder = [
-            Layer(config, supply, f"decoder_{i}", reads_source=True)
+            TransformerLayer(config, supply, f"decoder_{i}", reads_source=True)
             for i in range(config.decoder_layers)
         ]
         self.decoder_norm = LayerNorm(config, "decoder_norm") if pre_norm else tf.identity

@@ -18,7 +18,7 @@ from lxml import etree
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.units import count
 from hvd_nmt.data import language, text
-from hvd_nmt.data.text import Block, is_a, opened, raw_lines
+from hvd_nmt.data.text import LineBlock, is_a, opened, raw_lines
 
 FEW_COLUMNS = "too few columns"
 NO_SEGMENT = "no segment of a language"
@@ -53,7 +53,7 @@ class Columns:
             raise ConfigError("columns: give those of source and target, from 1.")
 
 
-def blocks(path: Path, languages: tuple[str, str], columns: Columns) -> Iterator[Block]:
+def blocks(path: Path, languages: tuple[str, str], columns: Columns) -> Iterator[LineBlock]:
     """The pairs of a file; DataError: it has none, or cannot be read."""
     block = None
     with opened(path) as stream:
@@ -85,7 +85,7 @@ def of_language(code: str, found: tuple[str, ...]) -> set[str]:
 
 def _blocks(
     stream: Any, name: str, languages: tuple[str, str], columns: Columns
-) -> Iterator[Block]:
+) -> Iterator[LineBlock]:
     head = stream.peek(text.HEAD_BYTES)
     if is_a("zip archive", head):
         return _of_zip(stream, name, languages, columns)
@@ -94,7 +94,7 @@ def _blocks(
     return _in_blocks(_of_table(raw_lines(stream, name), name, columns))
 
 
-def _in_blocks(rows: Iterator[_Row]) -> Iterator[Block]:
+def _in_blocks(rows: Iterator[_Row]) -> Iterator[LineBlock]:
     first, n_bytes, found = 1, 0, list[_Row]()
     for row in rows:
         found.append(row)
@@ -106,9 +106,9 @@ def _in_blocks(rows: Iterator[_Row]) -> Iterator[Block]:
         yield _block(found, first)
 
 
-def _block(rows: Sequence[_Row], first: int) -> Block:
+def _block(rows: Sequence[_Row], first: int) -> LineBlock:
     sources, targets, rules = map(list, zip(*rows, strict=True))
-    return Block((sources, targets), first, rules)
+    return LineBlock((sources, targets), first, rules)
 
 
 def _of_table(lines: Iterator[bytes], name: str, columns: Columns) -> Iterator[_Row]:
@@ -160,7 +160,7 @@ def _rule(row: Sequence[bytes], min_scores: Mapping[int, float]) -> str:
 
 def _of_zip(
     stream: Any, name: str, languages: tuple[str, str], columns: Columns
-) -> Iterator[Block]:
+) -> Iterator[LineBlock]:
     try:
         with zipfile.ZipFile(stream) as archive:
             files = [

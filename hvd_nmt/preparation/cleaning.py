@@ -45,7 +45,7 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)  # any large odd number: multiplying by it 
 
 
 @dataclass(frozen=True)
-class Rules:
+class CleaningRules:
     """Which training pairs are removed."""
 
     clean: Literal["auto", "moses", "none"] = "auto"
@@ -83,7 +83,7 @@ _USUAL: dict[str, Any] = {
 class Cleaner:
     """The rules that one pair alone decides; can be pickled. ConfigError: an unknown script."""
 
-    def __init__(self, rules: Rules, languages: tuple[str, str]) -> None:
+    def __init__(self, rules: CleaningRules, languages: tuple[str, str]) -> None:
         self._rules = rules
         self._own_letters = []
         if rules.min_script_share:
@@ -136,9 +136,9 @@ class Cleaner:
         return None
 
 
-def usual(rules: Rules, languages: tuple[str, str]) -> dict[str, Cleaner]:
+def usual(rules: CleaningRules, languages: tuple[str, str]) -> dict[str, Cleaner]:
     """One usual rule each that `rules` do not have, by the option that asks for it."""
-    off, found = Rules(clean="none"), {}
+    off, found = CleaningRules(clean="none"), {}
     for name, value in _USUAL.items():
         if getattr(rules, name) in ("auto", getattr(off, name)):
             option = f"--{name.replace('_', '-')}" + (f" {value}" if value is not True else "")
@@ -147,7 +147,9 @@ def usual(rules: Rules, languages: tuple[str, str]) -> dict[str, Cleaner]:
     return found
 
 
-def repeated(rules: Rules, keys: np.ndarray, held_out: Mapping[str, np.ndarray]) -> np.ndarray:
+def repeated(
+    rules: CleaningRules, keys: np.ndarray, held_out: Mapping[str, np.ndarray]
+) -> np.ndarray:
     """The rules by which pairs go because of others: object [pairs], names, "" where a pair stays.
 
     Args:

@@ -15,10 +15,10 @@ from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.files import FileFacts, fingerprint
 from hvd_nmt.config.mixture import AS_IS, Weight, weight_of
 from hvd_nmt.config.serialization import from_plain, nearest, read_yaml
-from hvd_nmt.data.text import Block, pair_blocks
+from hvd_nmt.data.text import LineBlock, pair_blocks
 from hvd_nmt.preparation import bitext, mtdata
 from hvd_nmt.preparation.bitext import Columns
-from hvd_nmt.preparation.cleaning import Rules
+from hvd_nmt.preparation.cleaning import CleaningRules
 from hvd_nmt.preparation.subwords import require_tags
 
 _SIDES = ("source", "target")
@@ -62,7 +62,7 @@ class Input(NamedTuple):
         """What all sources and all targets are; of several files, the digest of their digests."""
         return [*map(joined, zip(*self.facts, strict=True))]
 
-    def blocks(self) -> Iterator[tuple[Paths, int, Block]]:
+    def blocks(self) -> Iterator[tuple[Paths, int, LineBlock]]:
         """The line pairs, their files, the pairs of the files before; raises as `pair_blocks`."""
         before = 0
         for paths in self.paths:
@@ -107,7 +107,7 @@ class CorpusFiles:
     """of source and target"""
     inputs: Mapping[str, Input]
     """the files of train, and of dev and test where it has them"""
-    rules: Rules
+    rules: CleaningRules
     """which training pairs are removed"""
     tags: tuple[str, ...] = ()
     """pieces in front of each source"""
@@ -155,7 +155,9 @@ def both_sides(name: str, folder: Path, languages: tuple[str, str], cache: Path)
     return (folder / name,)
 
 
-def read(path: Path, languages: tuple[str, str], rules: Rules, cache: Path) -> list[CorpusFiles]:
+def read(
+    path: Path, languages: tuple[str, str], rules: CleaningRules, cache: Path
+) -> list[CorpusFiles]:
     """The corpora that a YAML file names, with the digests of their files.
 
     `languages` are those of a corpus that names none; each may change some of the `rules`.
@@ -192,7 +194,7 @@ def require_language(name: Any) -> None:
 
 
 def _corpus(
-    entry: dict[str, Any], folder: Path, languages: Sequence[str], rules: Rules, cache: Path
+    entry: dict[str, Any], folder: Path, languages: Sequence[str], rules: CleaningRules, cache: Path
 ) -> CorpusFiles:
     _require_known(entry, (*_OF_A_PART, "name", "source_language", "target_language", "tags",
                            "weight", "date", "cleaning", "dev_size", *_HELD_OUT))  # fmt: skip

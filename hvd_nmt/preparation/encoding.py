@@ -12,7 +12,7 @@ from sentencepiece import SentencePieceProcessor
 from hvd_nmt.common.progress import progress
 from hvd_nmt.config import UNK
 from hvd_nmt.data import corpus
-from hvd_nmt.data.text import Block, pair_blocks
+from hvd_nmt.data.text import LineBlock, pair_blocks
 from hvd_nmt.preparation import subwords, workers
 from hvd_nmt.preparation.cleaning import EMPTY
 from hvd_nmt.preparation.copies import Copier, Copying, Ids, flat
@@ -108,7 +108,7 @@ def left_out(lengths: np.ndarray, limit: LengthLimit) -> np.ndarray:
 
 
 def _encode(
-    models: Models, limit: LengthLimit, is_train: bool, copier: Copier | None, block: Block
+    models: Models, limit: LengthLimit, is_train: bool, copier: Copier | None, block: LineBlock
 ) -> EncodedBlock:
     lines = block.lines
     ids, lengths = _encoded(models, lines, measured=is_train and limit.skip)

@@ -12,7 +12,7 @@ from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config.schema import NaturalInt, PositiveInt, require_limits
 from hvd_nmt.data.corpus import SPM_MODEL, SPM_SOURCE_MODEL
 from hvd_nmt.preparation import corpora, datasets, embedded
-from hvd_nmt.preparation.cleaning import Rules
+from hvd_nmt.preparation.cleaning import CleaningRules
 from hvd_nmt.preparation.copies import Copying
 from hvd_nmt.preparation.corpora import CorpusFiles, Input, Paths
 from hvd_nmt.preparation.normalization import Rule
@@ -24,7 +24,7 @@ SAMPLE = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class PreparationOptions:
     """What to prepare."""
 
     out: Path
@@ -57,7 +57,9 @@ class Options:
     """address to download the same files of the dataset from"""
     cache: Path = datasets.DEFAULT_CACHE
     """folder that keeps downloads"""
-    rules: Annotated[Rules, tyro.conf.arg(name="")] = dataclasses.field(default_factory=Rules)
+    rules: Annotated[CleaningRules, tyro.conf.arg(name="")] = dataclasses.field(
+        default_factory=CleaningRules
+    )
     """which training pairs are removed"""
     not_utf8: Literal["auto", "stop", "skip"] = "auto"
     """what to do with a pair that is not UTF-8; auto: skip it in a dataset, stop in other text"""
@@ -108,7 +110,9 @@ class Options:
                     f"{sides[0]} is both sides of {part}: give one file per language, or --corpus."
                 )
         self._check_origin()
-        changed = [name for name in _OF_MOSES if getattr(self.rules, name) != getattr(Rules, name)]
+        changed = [
+            name for name in _OF_MOSES if getattr(self.rules, name) != getattr(CleaningRules, name)
+        ]
         if changed and not self.corpora and self.cleaning.clean != "moses":
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in changed)
             raise ConfigError(f"{flags} would have no effect: these rules need --clean moses.")
@@ -201,7 +205,7 @@ class Options:
         return {self.source_normalization_rule, self.learning.normalization_rule} != {"auto"}
 
     @property
-    def cleaning(self) -> Rules:
+    def cleaning(self) -> CleaningRules:
         """The rules, with `auto` decided: those of Moses for a dataset only."""
         chosen = self.rules.clean
         if chosen == "auto":
@@ -216,7 +220,7 @@ class Options:
         return self.not_utf8
 
 
-def find_corpora(options: Options) -> list[CorpusFiles]:
+def find_corpora(options: PreparationOptions) -> list[CorpusFiles]:
     """The corpora with digests, downloaded if need be; ConfigError: of YAML; DataError: no text."""
     if options.corpora:
         return corpora.read(options.corpora, options.languages, options.cleaning, options.cache)
@@ -230,7 +234,7 @@ def find_corpora(options: Options) -> list[CorpusFiles]:
     return [CorpusFiles("", options.languages, inputs, options.cleaning, dev_size=options.dev_size)]
 
 
-def request(options: Options, found: Sequence[CorpusFiles]) -> dict[str, Any]:
+def request(options: PreparationOptions, found: Sequence[CorpusFiles]) -> dict[str, Any]:
     """All that decides the result: the settings, and what is in the inputs (not their names).
 
     Later settings are left out at their defaults: older directories are still known to be done.
@@ -242,7 +246,10 @@ def request(options: Options, found: Sequence[CorpusFiles]) -> dict[str, Any]:
     of_learning = dataclasses.replace(options.learning, normalization_rule="auto")
     rules, given = options.normalization_rules, options.vocabularies
     later = {
-        "rules": (options.cleaning != Rules(clean="none"), dataclasses.asdict(options.cleaning)),
+        "rules": (
+            options.cleaning != CleaningRules(clean="none"),
+            dataclasses.asdict(options.cleaning),
+        ),
         "vocabulary_sample": (options.vocabulary_sample != SAMPLE, options.vocabulary_sample),
         "learning": (of_learning != Learning(), json.loads(json.dumps(learning))),
         "source_pieces": (options.separate_vocabularies, options.pieces[0]),

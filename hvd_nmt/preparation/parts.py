@@ -20,7 +20,7 @@ from hvd_nmt.common.files import FileFacts
 from hvd_nmt.common.progress import print_line, progress
 from hvd_nmt.data.corpus import Part, Side
 from hvd_nmt.data.sentencepiece_model import without_tags
-from hvd_nmt.data.text import Block, count_lines, decoded, plain, read_lines
+from hvd_nmt.data.text import LineBlock, count_lines, decoded, plain, read_lines
 from hvd_nmt.preparation import cleaning, workers
 from hvd_nmt.preparation.corpora import CorpusFiles, Paths, joined
 
@@ -275,7 +275,7 @@ def _read(
 
 def _clean(
     cleaner: cleaning.Cleaner | None, lenient: bool, tags: Sequence[str],
-    known_tags: Sequence[str], job: tuple[Paths, int, Block],
+    known_tags: Sequence[str], job: tuple[Paths, int, LineBlock],
 ) -> _Cleaned:  # fmt: skip
     """What a worker does with a block: decode, apply the rules (None: all stay), encode."""
     paths, before, block = job

@@ -23,7 +23,7 @@ from hvd_nmt.preparation import corpora, embedded, encoding, parts, quality, sub
 from hvd_nmt.preparation.corpora import CorpusFiles, Input, Paths
 from hvd_nmt.preparation.encoding import LengthLimit
 from hvd_nmt.preparation.normalization import normalized, with_rule
-from hvd_nmt.preparation.options import Options
+from hvd_nmt.preparation.options import PreparationOptions
 from hvd_nmt.preparation.parts import PartState
 
 _ROUGH_PAIRS, _ROUGH_COVERAGE = 100_000, 0.995
@@ -31,7 +31,7 @@ _ROUGH_PAIRS, _ROUGH_COVERAGE = 100_000, 0.995
 
 
 def make(
-    options: Options, found: Sequence[CorpusFiles], request: dict[str, Any], result: Path
+    options: PreparationOptions, found: Sequence[CorpusFiles], request: dict[str, Any], result: Path
 ) -> None:
     """Makes the data directory that `request` describes; DataError: no training pair is left."""
     work = result / "work"
@@ -89,7 +89,7 @@ class _Build:
     """A data directory in the making: what several stages need to know."""
 
     def __init__(
-        self, options: Options, found: Sequence[CorpusFiles], result: Path, work: Path
+        self, options: PreparationOptions, found: Sequence[CorpusFiles], result: Path, work: Path
     ) -> None:
         self.options, self.corpora = options, found
         self.result, self.work = result, work
@@ -190,7 +190,7 @@ def _trained(build: _Build, text: Paths, chosen: np.ndarray, coverage: float = 1
 def _manifest(
     build: _Build, made: Mapping[str, PartState], request: dict[str, Any],
     source: SentencePieceProcessor, target: SentencePieceProcessor,
-) -> corpus.Manifest:  # fmt: skip
+) -> corpus.DataManifest:  # fmt: skip
     paths = [p for p in sorted(build.result.iterdir()) if not p.name.startswith("removed.")]
     pieces, copying = subwords.pieces(source), build.options.copying
     has_own = source is not target
@@ -208,7 +208,7 @@ def _manifest(
         for number, each in enumerate(build.corpora)
         if each.name
     ]  # fmt: skip
-    return corpus.Manifest(
+    return corpus.DataManifest(
         format_version=corpus.FORMAT_VERSION,
         source_language=build.languages[0],
         target_language=build.languages[1],

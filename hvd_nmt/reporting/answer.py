@@ -15,7 +15,7 @@ from markdown import Markdown
 _NUMBER = re.compile(r"[-+]?\d|(unknown|not encoded)?$")
 
 
-class State(StrEnum):
+class RunState(StrEnum):
     """Whether a run goes on."""
 
     RUNNING = "running"

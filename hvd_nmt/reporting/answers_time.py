@@ -10,7 +10,7 @@ from hvd_nmt.explain import machines
 from hvd_nmt.explain.intervals import PARTS, last_settings
 from hvd_nmt.records.record import Launch, Run
 from hvd_nmt.reporting import answers_network
-from hvd_nmt.reporting.answer import Answer, State, Table
+from hvd_nmt.reporting.answer import Answer, RunState, Table
 from hvd_nmt.reporting.questions import RunSummary
 
 FULLY_COMPUTING = 0.85
@@ -36,13 +36,13 @@ def how_long(summary: RunSummary) -> Answer:
             "evaluations and checkpoints took on top is not in the log.",
             (f"{count(run.steps_done, 'step')} with logged step times.", _GET_CLOCK),
         )
-    if summary.state == State.FINISHED:
+    if summary.state == RunState.FINISHED:
         answer = f"{duration(wall_s)} for {count(machines.steps_done(run), 'step')}."
     else:
         planned = f" of {run.max_steps:,}" if run.max_steps else ""
         answer = f"{duration(wall_s)} to step {run.steps_done:,}{planned}"
         times, left = machines.step_times(run), (run.max_steps or 0) - run.steps_done
-        if summary.state == State.RUNNING and times and left > 0:
+        if summary.state == RunState.RUNNING and times and left > 0:
             to_go = duration(left * times.mean_s)
             answer += f", and about {to_go} of steps to go (evaluations not counted)"
         answer += f". {state_sentence(summary)}"
@@ -247,11 +247,11 @@ def state_sentence(summary: RunSummary) -> str:
     if summary.record.source == "hvd_nmt" and not summary.record.locked:
         running = "Running or killed (a report made on its host shows which)"
     state = {
-        State.FINISHED: finished,
-        State.RUNNING: f"{running}: {last}.",
-        State.STOPPED: "Stopped before its last step.",
-        State.NO_CLOCK: "Not known whether it ended: the log has no closing line and no clock.",
-        State.SILENT: f"Killed or crashed, without a closing line: {last}.",
+        RunState.FINISHED: finished,
+        RunState.RUNNING: f"{running}: {last}.",
+        RunState.STOPPED: "Stopped before its last step.",
+        RunState.NO_CLOCK: "Not known whether it ended: the log has no closing line and no clock.",
+        RunState.SILENT: f"Killed or crashed, without a closing line: {last}.",
     }[summary.state]
     if not (failed := [one for one in summary.record.launches if one.exit_code and one.ended_s]):
         return state

@@ -13,7 +13,7 @@ from hvd_nmt.checkpoints.find import find
 from hvd_nmt.common.errors import RunError, UserError
 from hvd_nmt.explain import bottleneck, machines
 from hvd_nmt.records.record import Run
-from hvd_nmt.reporting.answer import Answers, State
+from hvd_nmt.reporting.answer import Answers, RunState
 
 _PATIENCE_S = 600.0  # silence, as in an evaluation, that a run may keep and still go on
 
@@ -107,16 +107,18 @@ class RunSummary:
         return None if last_s is None else max(0.0, self.now_s - last_s)
 
     @property
-    def state(self) -> State:
+    def state(self) -> RunState:
         """Whether the run goes on; equal to a word such as "running" or "finished"."""
         if self.record.finished:
-            return State.FINISHED
+            return RunState.FINISHED
         if self._ended or self.record.stopped:
-            return State.STOPPED
+            return RunState.STOPPED
         lives = self.record.locked
         if lives is None and self.silent_s is not None:
             lives = self.silent_s <= _PATIENCE_S
-        return {True: State.RUNNING, False: State.SILENT, None: State.NO_CLOCK}[lives]
+        if lives is None:
+            return RunState.NO_CLOCK
+        return RunState.RUNNING if lives else RunState.SILENT
 
     @cached_property
     def anatomy(self) -> contents.Anatomy | str:

@@ -30,7 +30,7 @@ _PATIENCE_WITH_OTHERS = 2.0
 """so that the one they wait for is found first"""
 
 
-class State(NamedTuple):
+class RankState(NamedTuple):
     """What a page says; times are of the host's monotonic clock."""
 
     deadline_s: float
@@ -47,13 +47,13 @@ class State(NamedTuple):
     """number of the signal that asked it to stop, 0: none has"""
 
 
-def read(page: mmap.mmap) -> State:
+def read(page: mmap.mmap) -> RankState:
     """What a page says; never half of it."""
     data = page[: PAGE.size]
     while data != (again := page[: PAGE.size]):
         data = again
     *values, section, asked = PAGE.unpack(data)
-    return State._make([*values, section.decode(errors="replace"), asked])
+    return RankState._make([*values, section.decode(errors="replace"), asked])
 
 
 class Heartbeat:

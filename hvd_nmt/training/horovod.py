@@ -60,7 +60,7 @@ heartbeat = Heartbeat()
 """of this rank"""
 
 
-class Group(NamedTuple):
+class RankGroup(NamedTuple):
     """Some ranks; a group of one needs no collective."""
 
     ranks: tuple[int, ...]
@@ -171,14 +171,14 @@ def sums_of(
     return lambda gradients: reduce(gradients, weights)
 
 
-def group(ranks: Sequence[int]) -> Group:
+def group(ranks: Sequence[int]) -> RankGroup:
     """Ranks with collectives of their own; all ranks must make the same, in the same order."""
     if len(ranks) in (1, hvd.size()):
-        return Group(tuple(ranks), hvd.global_process_set)
-    return Group(tuple(ranks), hvd.add_process_set(list(ranks)))
+        return RankGroup(tuple(ranks), hvd.global_process_set)
+    return RankGroup(tuple(ranks), hvd.add_process_set(list(ranks)))
 
 
-def sums_in(group: Group, tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
+def sums_in(group: RankGroup, tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
     """Sums of some tensors over a group, which travel as one and with nothing else.
 
     In a ring of three or more ranks the order of additions depends on where a number lies in the
@@ -192,17 +192,17 @@ def sums_in(group: Group, tensors: Sequence[tf.Tensor], name: str) -> list[tf.Te
     )
 
 
-def deal_in(group: Group, x: tf.Tensor, name: str) -> tf.Tensor:
+def deal_in(group: RankGroup, x: tf.Tensor, name: str) -> tf.Tensor:
     """Equal parts of the first dimension, one to each rank of a group; what this one is dealt."""
     return hvd.alltoall(x, name=name, process_set=group.process_set)
 
 
-def concatenated_in(group: Group, x: tf.Tensor, name: str) -> tf.Tensor:
+def concatenated_in(group: RankGroup, x: tf.Tensor, name: str) -> tf.Tensor:
     """The tensors of a group's ranks, one after the other in the first dimension."""
     return hvd.allgather(x, name=name, process_set=group.process_set)
 
 
-def of_first_in(group: Group, x: tf.Tensor, name: str) -> tf.Tensor:
+def of_first_in(group: RankGroup, x: tf.Tensor, name: str) -> tf.Tensor:
     """The value that the first rank of a group has."""
     if len(group.ranks) == 1:
         return x

@@ -16,7 +16,7 @@ from hvd_nmt.training.callbacks import StepCallback
 from hvd_nmt.training.evaluation import Evaluator
 from hvd_nmt.training.setup import RunSetup
 from hvd_nmt.training.step_result import StepResult
-from hvd_nmt.training.stop import EarlyEnd, StopRequest
+from hvd_nmt.training.stop import EarlyStopping, StopRequest
 
 _STOPPED = (
     "Stopped by a signal after step {step}; the checkpoint is saved: run the same command to "
@@ -67,7 +67,7 @@ class SaveAndEvaluate(StepCallback):
         self._is_first = run_setup.rank.is_first
         self.evaluation_s = 0.0
         """what an evaluation takes"""
-        self.early_end = EarlyEnd(self._config, trained_s)
+        self.early_end = EarlyStopping(self._config, trained_s)
         self.stop_request = StopRequest(announces=self._is_first)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:

@@ -85,7 +85,7 @@ class StopRequest:
             signal.signal(number, signal.SIG_DFL)
 
 
-class EarlyEnd:
+class EarlyStopping:
     """Decides on rank 0 whether the run ends; `trained_s` are seconds of training before."""
 
     def __init__(self, config: Config, trained_s: float) -> None:

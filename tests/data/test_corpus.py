@@ -9,7 +9,7 @@ import pytest
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import FileFacts, fingerprint
 from hvd_nmt.data import corpus
-from hvd_nmt.data.corpus import Manifest, Part, Side
+from hvd_nmt.data.corpus import DataManifest, Part, Side
 
 TRAIN = ([[5, 6, 1], [1], [7, 1]], [[8, 1], [9, 9, 9, 1], [1]])
 DEV = ([[5, 1]], [[6, 1]])
@@ -36,7 +36,9 @@ def directory(tmp_path):
     parts = {"train": Part(4, 3, {"too long": 1}, 0, side, side),
              "dev": Part(1, 1, {}, 0, side, side)}  # fmt: skip
     files = {file.name: fingerprint(file) for file in path.iterdir()}
-    manifest = Manifest(corpus.FORMAT_VERSION, "en", "de", 13, 16, 8, {"a": 1}, {}, parts, files)
+    manifest = DataManifest(
+        corpus.FORMAT_VERSION, "en", "de", 13, 16, 8, {"a": 1}, {}, parts, files
+    )
     corpus.write_manifest(path, manifest)
     return path
 

@@ -8,7 +8,7 @@ import pytest
 from hvd_nmt.config import CheckpointConfig, Config, DataConfig, TrainingConfig, presets
 from hvd_nmt.diagnosis import checks
 from hvd_nmt.diagnosis.checks import FAIL, OK, PlannedRun, examine, table
-from hvd_nmt.diagnosis.hosts import Answer, Host
+from hvd_nmt.diagnosis.hosts import Host, HostFacts
 from hvd_nmt.diagnosis.probe import PACKAGES
 
 GB = 1_000_000_000
@@ -56,7 +56,7 @@ def good_facts(name, other):
 
 def answers(**changes):
     """Two good hosts; `changes` are put into the facts of v100b. A dictionary is merged."""
-    first = Answer(Host("v100a", 2), good_facts("v100a", "v100b"), clock_differs_s=0.001)
+    first = HostFacts(Host("v100a", 2), good_facts("v100a", "v100b"), clock_differs_s=0.001)
     facts = good_facts("v100b", "v100a")
     for name, value in changes.items():
         facts[name] = facts[name] | value if isinstance(value, dict) else value
@@ -75,7 +75,7 @@ def on_both(config=FILES, **facts):
 
 def unreached(error):
     """A run of which one host did not answer."""
-    return PlannedRun(FILES, [answers()[0], Answer(Host("v100b", 2), error=error)])
+    return PlannedRun(FILES, [answers()[0], HostFacts(Host("v100b", 2), error=error)])
 
 
 def with_checkpoints(**options):

@@ -10,7 +10,7 @@ from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.config import Config, DataConfig, ModelConfig, TrainingConfig, presets
 from hvd_nmt.diagnosis import prediction
 from hvd_nmt.diagnosis.checks import PlannedRun
-from hvd_nmt.diagnosis.hosts import Answer, Host
+from hvd_nmt.diagnosis.hosts import Host, HostFacts
 from hvd_nmt.diagnosis.prediction import MARK, Measurement, Prediction
 
 BASE = presets()["base"][1]
@@ -50,14 +50,14 @@ def test_two_ranks_for_real(toy_data):
         data=DataConfig(toy_data, corpus="files"),
         training=TrainingConfig(precision="float32", device="cpu", tokens_per_step=128),
     )
-    result = prediction.measure(PlannedRun(config, [Answer(Host("localhost", 2))]))
+    result = prediction.measure(PlannedRun(config, [HostFacts(Host("localhost", 2))]))
     assert min(dataclasses.astuple(result)) > 0
 
 
 def predict(exchange="float32", hosts=2, **changes):
     """What the recipe will be like on hosts with 2 ranks each."""
     training = TrainingConfig(max_steps=50_000, tokens_per_step=31_200, exchange=exchange)
-    answers = [Answer(Host(name, 2)) for name in ("a", "b")[:hosts]]
+    answers = [HostFacts(Host(name, 2)) for name in ("a", "b")[:hosts]]
     run = PlannedRun(dataclasses.replace(BASE, training=training), answers)
     return Prediction(run, dataclasses.replace(MEASURED, **changes))
 

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from hvd_nmt.launching.culprit import LOST_END_S, OWN_END_S, End, asked, find, without_cause
+from hvd_nmt.launching.culprit import LOST_END_S, OWN_END_S, RankExit, asked, find, without_cause
 from hvd_nmt.training import heartbeat
 
 HOSTS = {0: "a", 1: "a", 2: "b", 3: "b"}
@@ -12,7 +12,7 @@ GRACE_S = 60.0
 
 
 def end(rank, code, section=heartbeat.STEP):
-    return End(rank, HOSTS[rank], code, section)
+    return RankExit(rank, HOSTS[rank], code, section)
 
 
 def lost(rank):
@@ -111,12 +111,12 @@ def test_if_all_abort_the_first_is_named():
 
 
 def test_an_abort_for_want_of_memory_is_no_consequence():
-    verdict = found([lost(0), End(3, "b", -signal.SIGABRT, heartbeat.STEP, of_memory=True)])
+    verdict = found([lost(0), RankExit(3, "b", -signal.SIGABRT, heartbeat.STEP, of_memory=True)])
     said = "rank 3 on b was killed by SIGABRT (section 'step'); perhaps memory was full."
     assert (verdict.sentence, verdict.exit_code) == (said, 134)
 
 
 def test_who_was_asked_to_stop_is_named():
-    ends = [end(0, 75), End(2, "b", 75, heartbeat.STEP, asked=signal.SIGTERM)]
+    ends = [end(0, 75), RankExit(2, "b", 75, heartbeat.STEP, asked=signal.SIGTERM)]
     assert asked(ends) == "rank 2 on b was asked to stop by SIGTERM: all saved."
     assert asked(ends[:1]) == ""

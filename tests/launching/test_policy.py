@@ -2,11 +2,11 @@
 
 import pytest
 
-from hvd_nmt.launching.policy import End, decide, pause_s
+from hvd_nmt.launching.policy import AttemptEnd, decide, pause_s
 
 
 def ends(*codes, progressed=False, every_s=10.0):
-    return [End(code, progressed, number * every_s) for number, code in enumerate(codes)]
+    return [AttemptEnd(code, progressed, number * every_s) for number, code in enumerate(codes)]
 
 
 @pytest.mark.parametrize("code", [0, 2, 3, 4, 6])
@@ -33,7 +33,7 @@ def test_five_starts_in_a_row_without_progress_are_enough():
     decision = decide(ends(137, 137, 137, 137, 5), 10)
     assert (decision.restarts, decision.exit_code) == (False, 5)
     assert "5 starts in a row" in decision.why
-    some = [*ends(137, 137, 137, 137), End(137, True, 50.0), End(137, False, 60.0)]
+    some = [*ends(137, 137, 137, 137), AttemptEnd(137, True, 50.0), AttemptEnd(137, False, 60.0)]
     assert decide(some, 10).restarts
 
 
@@ -41,7 +41,7 @@ def test_pauses_grow_until_there_is_progress():
     numbers = (0, 1, 2, 3, 9, 10, 10_000)
     assert [pause_s(number) for number in numbers] == [0, 0, 2, 4, 256, 300, 300]
     assert decide(ends(137, 137, 137), 10).pause_s == 4
-    assert decide([*ends(137, 137, 137), End(137, True, 40.0)], 10).pause_s == 0
+    assert decide([*ends(137, 137, 137), AttemptEnd(137, True, 40.0)], 10).pause_s == 0
 
 
 def test_restarts_within_an_hour_are_bounded():
@@ -49,7 +49,7 @@ def test_restarts_within_an_hour_are_bounded():
     some = ends(137, 137, 137, progressed=True, every_s=600.0)
     assert decide(some, 3).pause_s == 0
     assert decide(some, 2).pause_s == 3600 - 1200
-    assert decide([*some, End(137, True, 4000.0)], 2).pause_s == 600 + 3600 - 4000
+    assert decide([*some, AttemptEnd(137, True, 4000.0)], 2).pause_s == 600 + 3600 - 4000
     decision = decide(some, 0)
     assert not decision.restarts
     assert "--restarts-per-hour 0" in decision.why

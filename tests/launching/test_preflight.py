@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from hvd_nmt.diagnosis.hosts import Answer, Host
+from hvd_nmt.diagnosis.hosts import Host, HostFacts
 from hvd_nmt.diagnosis.link import Links
 from hvd_nmt.launch import config_of
 from hvd_nmt.launching import preflight
@@ -44,7 +44,7 @@ def answers(own_facts, monkeypatch):
         facts["nics"] = {card: {"is_up": True, "is_loopback": card == "lo",
                                 "link_mbit_per_s": 10_000} for card in ("lo", "eth0")}  # fmt: skip
         facts["run_dir"] |= {"saved_step": None}
-        told[name] = Answer(Host(name, 2), facts)
+        told[name] = HostFacts(Host(name, 2), facts)
 
     def ask(links, wanted, request):
         return [dataclasses.replace(told[host.name], host=host) for host in wanted]
@@ -64,7 +64,7 @@ def look(hosts, ranks, min_ranks, nic="", known_step=-1, is_restart=False, words
 
 
 def lose(answers, name):
-    answers[name] = Answer(Host(name, 2), {}, NO_SSH)
+    answers[name] = HostFacts(Host(name, 2), {}, NO_SSH)
 
 
 def test_hosts_that_answer_well(answers):

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from hvd_nmt.launching import rank_output
-from hvd_nmt.launching.rank_output import Output
+from hvd_nmt.launching.rank_output import RankOutput
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def shown(capfd):
     """A function: what is seen on stdout and stderr of (rank, stream, text) in this order."""
 
     def show(*heard, rest_s=0.0):
-        out = Output()
+        out = RankOutput()
         out.begin({0: "a", 1: "a", 2: "b"})
         printed = []
         for piece in heard:
@@ -56,7 +56,7 @@ def test_a_line_of_ten_megabytes(shown):
 
 
 def test_the_last_sentence_is_kept():
-    out = Output()
+    out = RankOutput()
     out.hear(0, 2, "hvd_nmt.train: It is wrong.\nmore\n", lambda: None)
     out.flush()
     assert out.sentence == "hvd_nmt.train: It is wrong."
@@ -80,7 +80,7 @@ def test_who_does_not_read_stops_the_printing_alone(monkeypatch):
     monkeypatch.setattr(rank_output, "_STDOUT", writing)
     monkeypatch.setattr(rank_output, "_MOST_UNREAD", 8)
     printed = []
-    out = Output()
+    out = RankOutput()
     for _ in range(64):
         out.hear(0, writing, "x" * 65535 + "\n", lambda: printed.append(1))
     assert not out.flush(0.2)
@@ -126,7 +126,7 @@ def test_a_full_disk_that_has_room_again(shown, monkeypatch):
 
 
 def test_who_says_that_memory_is_full_is_known():
-    out = Output()
+    out = RankOutput()
     for rank, words in enumerate(("throwing 'std::bad_alloc'", "via pthread_create() failed.", "")):
         out.hear(rank, 2, words + "\n", lambda: None)
     out.flush()

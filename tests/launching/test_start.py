@@ -11,8 +11,8 @@ from hvd_nmt.diagnosis.hosts import Host
 from hvd_nmt.diagnosis.link import Links
 from hvd_nmt.launching import start
 from hvd_nmt.launching.preflight import Job
-from hvd_nmt.launching.rank_output import Output
-from hvd_nmt.launching.start import Events, Rendezvous, Start, StopSignals
+from hvd_nmt.launching.rank_output import RankOutput
+from hvd_nmt.launching.start import Attempt, Events, Rendezvous, StopSignals
 from hvd_nmt.training import heartbeat
 
 HOSTS = (Host("a", 1), Host("b", 1))
@@ -23,8 +23,8 @@ def silent(monkeypatch):
     """A start whose host b has told before its silence that its rank is in Python."""
     for name, seconds in {"_SETTLE_S": 0.1, "_SETTLE_STUCK_S": 0.1, "_ANSWER_S": 2.0}.items():
         monkeypatch.setattr(start, name, seconds)
-    job, told = Job((), None, HOSTS, 2, 2), (Links(1.0), Events(), Output(), StopSignals())
-    start_ = Start(job, HOSTS, "", "1", "2", *told)
+    job, told = Job((), None, HOSTS, 2, 2), (Links(1.0), Events(), RankOutput(), StopSignals())
+    start_ = Attempt(job, HOSTS, "", "1", "2", *told)
     start_._host_of = {0: "a", 1: "b"}
     state = {"section": heartbeat.STEP, "seconds": 9.0, "waits": False, "stopped": False}
     for rank, host in enumerate(HOSTS):

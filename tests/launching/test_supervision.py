@@ -13,7 +13,7 @@ from hvd_nmt.diagnosis.hosts import Host
 from hvd_nmt.diagnosis.link import Links
 from hvd_nmt.launching import preflight, supervision
 from hvd_nmt.launching.preflight import Job, Outlook
-from hvd_nmt.launching.start import Outcome, Start
+from hvd_nmt.launching.start import Attempt, AttemptOutcome
 from launched import events
 
 HOST = Host("gpu", 2)
@@ -24,7 +24,9 @@ def supervised(tmp_path, monkeypatch):
     """A function: the launcher's code where starts end so, with these steps saved."""
 
     def run(codes, steps, pause=lambda seconds: None, hindrances=(), held_by=()):
-        ends = iter([Outcome(code, "", step) for code, step in zip(codes, steps, strict=True)])
+        ends = iter(
+            [AttemptOutcome(code, "", step) for code, step in zip(codes, steps, strict=True)]
+        )
 
         holders = iter(held_by)
 
@@ -33,7 +35,7 @@ def supervised(tmp_path, monkeypatch):
             return Outlook((HOST,), "lo", hinders, (), {}, known_step, next(holders, ""))
 
         monkeypatch.setattr(preflight, "look", look)
-        monkeypatch.setattr(Start, "run", lambda *_: next(ends))
+        monkeypatch.setattr(Attempt, "run", lambda *_: next(ends))
         monkeypatch.setattr(Links, "to", Mock())
         monkeypatch.setattr(supervision.time, "sleep", pause)
         config = Config(run_dir=tmp_path)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.preparation import cleaning
-from hvd_nmt.preparation.cleaning import Cleaner, Rules
+from hvd_nmt.preparation.cleaning import Cleaner, CleaningRules
 
 LANGUAGES = ("en", "de")
-MOSES = Rules(clean="moses")
-NONE = Rules(clean="none")
+MOSES = CleaningRules(clean="moses")
+NONE = CleaningRules(clean="none")
 
 # perlrecharclass, "Whitespace": what \s matches in a Unicode string since Perl 5.18.
 PERL_SPACES = {
@@ -93,8 +93,8 @@ def controls_as_spaces(line):
     return line if changed == line else " ".join(filter(None, changed.split(" ")))
 
 
-MORE = Rules("moses", remove_copies=True, max_character_ratio=3, min_script_share=0.5)
-FEW_WORDS = Rules("moses", min_words=2, max_words=3, max_word_ratio=0, longest_word=0)
+MORE = CleaningRules("moses", remove_copies=True, max_character_ratio=3, min_script_share=0.5)
+FEW_WORDS = CleaningRules("moses", min_words=2, max_words=3, max_word_ratio=0, longest_word=0)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_without_moses_spaces_and_bars_stay():
 def test_options_that_cannot_work():
     for options in ({"min_words": -1}, {"max_word_ratio": float("inf")}):
         with pytest.raises(ConfigError, match=r"is .*: it must be"):
-            Rules(**options)
+            CleaningRules(**options)
 
 
 @settings(deadline=None)
@@ -162,7 +162,7 @@ def test_keys_are_the_same_everywhere():
 def test_duplicates_and_leaks(numbers, leaking):
     """What a plain set finds."""
     held_out = {"dev": cleaning.keys([("7", "x")]), "test": cleaning.keys([("y", "z")])}
-    rules = Rules(remove_duplicates=True, remove_leaks=leaking)
+    rules = CleaningRules(remove_duplicates=True, remove_leaks=leaking)
     pairs = [(str(number), "same") for number in numbers]
     found = cleaning.repeated(rules, cleaning.keys(pairs), held_out)
     for index, pair in enumerate(pairs):
@@ -181,6 +181,6 @@ def test_keys_are_of_what_is_read():
 def test_leaks_on_either_side():
     held_out = {"dev": cleaning.keys([("a", "A"), ("b", "B")]), "test": cleaning.keys([("c", "C")])}
     train = cleaning.keys([("a", "x"), ("x", "B"), ("A", "a"), ("c", "C"), ("x", "y")])
-    found = cleaning.repeated(Rules(remove_leaks=True), train, held_out)
+    found = cleaning.repeated(CleaningRules(remove_leaks=True), train, held_out)
     assert found.tolist() == ["sentence of dev"] * 3 + ["sentence of test", ""]
-    assert not any(cleaning.repeated(Rules(), train, held_out))
+    assert not any(cleaning.repeated(CleaningRules(), train, held_out))

@@ -10,7 +10,7 @@ from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config.mixture import AS_IS
 from hvd_nmt.data import corpus, sentencepiece_model
 from hvd_nmt.preparation import corpora, subwords
-from hvd_nmt.preparation.cleaning import Rules
+from hvd_nmt.preparation.cleaning import CleaningRules
 
 WORDS = ["the", "a", "dog", "man", "tree", "house", "sees", "likes", "red", "big", "old", "and",
          "street", "bird", "ball", "hat"]  # fmt: skip
@@ -202,7 +202,7 @@ def test_what_the_file_cannot_say(files, change, said):
     path = files / "corpora.yaml"
     path.write_text(YAML.replace(*change), encoding="utf-8")
     with pytest.raises(ConfigError) as raised:
-        corpora.read(path, ("en", "de"), Rules(clean="none"), files)
+        corpora.read(path, ("en", "de"), CleaningRules(clean="none"), files)
     assert said in str(raised.value)
     assert str(raised.value).startswith(str(path))
 

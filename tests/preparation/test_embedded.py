@@ -14,7 +14,7 @@ def test_the_text_is_that_of_version_0_1_0(tmp_path):
         "words": {"babel": "2.18.0", "num2words": "0.5.14"},
         "generator": "a8792c521a621ab991acf6760952ed2f3acb1a82d9451949eb0130d0fac64e03",
     }  # fmt: skip
-    wanted = options.request(options.Options(tmp_path / "x", dataset="embedded"), [])
+    wanted = options.request(options.PreparationOptions(tmp_path / "x", dataset="embedded"), [])
     assert wanted == of_0_1_0 | {"normalization_rules": ["visible", "nfc"]}
     text = {
         part: list(zip(*map(read_lines, paths), strict=True))

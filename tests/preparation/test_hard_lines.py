@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hvd_nmt.data import text
 from hvd_nmt.preparation import encoding, parts, subwords
-from hvd_nmt.preparation.cleaning import Rules
+from hvd_nmt.preparation.cleaning import CleaningRules
 from hvd_nmt.preparation.corpora import CorpusFiles, Input
 from hvd_nmt.preparation.encoding import LengthLimit
 
@@ -71,7 +71,7 @@ def test_pairs_stay_pairs(tmp_path_factory, seed, block_pairs):
     names = ("en", "de")
     inputs = [tuple(file_of(directory, *side, chance) for side in zip(names, sides, strict=True))]
     out = directory / "text.en", directory / "text.de"
-    files = CorpusFiles("", ("en", "de"), {"train": Input.of(inputs)}, Rules())
+    files = CorpusFiles("", ("en", "de"), {"train": Input.of(inputs)}, CleaningRules())
     part = parts.clean("train", [files], out, directory, wrong_bytes="skip")
     stems = directory / "ids.en", directory / "ids.de"
     limit = LengthLimit(20, skip=False)

@@ -11,10 +11,10 @@ import pytest
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.data import text
 from hvd_nmt.preparation import cleaning, parts, workers
-from hvd_nmt.preparation.cleaning import Rules
+from hvd_nmt.preparation.cleaning import CleaningRules
 from hvd_nmt.preparation.corpora import CorpusFiles, Input
 
-RULES = Rules(clean="none", remove_duplicates=True, remove_leaks=True)
+RULES = CleaningRules(clean="none", remove_duplicates=True, remove_leaks=True)
 
 
 def read(directory, source, target, n_files=1, **how):

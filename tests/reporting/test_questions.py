@@ -10,7 +10,7 @@ from hvd_nmt.common.units import duration
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.explain import machines
 from hvd_nmt.records.record import HostSamples, Interval, Launch, Run, Save, Start
-from hvd_nmt.reporting.answer import Answer, State
+from hvd_nmt.reporting.answer import Answer, RunState
 from hvd_nmt.reporting.answers_time import state_sentence
 from hvd_nmt.reporting.questions import RunSummary
 
@@ -131,13 +131,13 @@ def test_what_is_answered_where_a_run_differs(two_host_run, golden_page):
 @pytest.mark.parametrize(
     ("silent_s", "fields", "ended", "state"),
     [
-        (599, {}, False, State.RUNNING),
-        (601, {}, False, State.SILENT),
-        (3600, {"finished": True}, False, State.FINISHED),
-        (3600, {"locked": True}, False, State.RUNNING),
-        (12, {"locked": False}, False, State.SILENT),
-        (1, {}, True, State.STOPPED),
-        (0, {"finished": True}, True, State.FINISHED),
+        (599, {}, False, RunState.RUNNING),
+        (601, {}, False, RunState.SILENT),
+        (3600, {"finished": True}, False, RunState.FINISHED),
+        (3600, {"locked": True}, False, RunState.RUNNING),
+        (12, {"locked": False}, False, RunState.SILENT),
+        (1, {}, True, RunState.STOPPED),
+        (0, {"finished": True}, True, RunState.FINISHED),
     ],
 )  # fmt: skip
 def test_whether_a_run_goes_on(silent_s, fields, ended, state, two_host_run):
@@ -147,7 +147,7 @@ def test_whether_a_run_goes_on(silent_s, fields, ended, state, two_host_run):
 
 def test_a_sample_of_a_host_is_a_sign_of_life_too(two_host_run):
     run = two_host_run(finished=False, ended_s=1.7e9)  # in a long evaluation
-    assert RunSummary(run, run.intervals[-1].time_s + 15).state == State.RUNNING
+    assert RunSummary(run, run.intervals[-1].time_s + 15).state == RunState.RUNNING
 
 
 def test_each_state_has_its_sentence(two_host_run, tmp_path, golden_page):
@@ -158,7 +158,7 @@ def test_each_state_has_its_sentence(two_host_run, tmp_path, golden_page):
         RunSummary(run, ended=True), RunSummary(two_host_run()), RunSummary(log),
         RunSummary(two_host_run(launches=RESTARTED)),
     ]  # fmt: skip
-    assert {summary.state for summary in summaries} == set(State)
+    assert {summary.state for summary in summaries} == set(RunState)
     golden_page("states.txt", "".join(f"{state_sentence(each)}\n" for each in summaries))
 
 

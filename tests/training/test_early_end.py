@@ -13,7 +13,7 @@ from hvd_nmt.config import Config, TrainingConfig
 from hvd_nmt.records.read import read_run
 from hvd_nmt.reporting.answers_time import state_sentence
 from hvd_nmt.reporting.questions import RunSummary
-from hvd_nmt.training.stop import EarlyEnd
+from hvd_nmt.training.stop import EarlyStopping
 
 NO_GAIN = (
     "--evaluation.every-steps", "2", "--evaluation.best-by", "bleu", "--evaluation.stop-after", "1",
@@ -87,8 +87,8 @@ def test_with_another_value_of_the_option_it_goes_on_until_it_is_out_of_time(
 
 def test_hours_are_those_of_all_starts() -> None:
     config = Config(training=TrainingConfig(max_hours=2.0))
-    assert not EarlyEnd(config, 3600).is_out_of_time()
-    late = EarlyEnd(config, 7300)
+    assert not EarlyStopping(config, 3600).is_out_of_time()
+    late = EarlyStopping(config, 7300)
     assert late.is_out_of_time()
     assert late.record(5) == {
         "steps": 5, "reason": "training.max_hours", "value": 2.0,
@@ -96,4 +96,4 @@ def test_hours_are_those_of_all_starts() -> None:
     }  # fmt: skip
     last = late.record(config.training.max_steps)
     assert (last["reason"], last["because"]) == ("training.max_steps", "")
-    assert not EarlyEnd(Config(), 1e9).is_out_of_time()
+    assert not EarlyStopping(Config(), 1e9).is_out_of_time()

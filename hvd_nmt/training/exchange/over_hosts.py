@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from hvd_nmt.training import horovod
-from hvd_nmt.training.horovod import Group
+from hvd_nmt.training.horovod import RankGroup
 
 GROUP_BYTES = 25 << 20
 """what travels as one, as in PyTorch (Li et al. 2020, PyTorch Distributed, 5.2): each sum costs a
@@ -36,9 +36,9 @@ class HostGroups:
     """of the hosts, in the order of their first ranks"""
     index: int
     """place of this rank's host among them"""
-    local: Group
+    local: RankGroup
     """ranks of this host"""
-    across: Group | None
+    across: RankGroup | None
     """first ranks of all hosts; None: this rank is none of them"""
 
 
@@ -98,7 +98,7 @@ def sum_over_hosts(x_N: tf.Tensor, hosts: HostGroups, name: str, *, narrow: bool
     return horovod.of_first_in(hosts.local, x_N, f"{name}.common")
 
 
-def _narrow_sum(group: Group, x_N: tf.Tensor, name: str) -> tf.Tensor:
+def _narrow_sum(group: RankGroup, x_N: tf.Tensor, name: str) -> tf.Tensor:
     """Sum over the ranks of a group of float32 numbers that travel as float16.
 
     Nothing is calculated in float16: each rank gets one part from all, adds them up in float32, in

@@ -7,12 +7,12 @@ import tensorflow as tf
 from hvd_nmt.training import horovod
 from hvd_nmt.training.exchange import islands, over_hosts
 from hvd_nmt.training.exchange.over_hosts import BLOCK, decoded, encoded
-from hvd_nmt.training.horovod import Group
+from hvd_nmt.training.horovod import RankGroup
 
 
 @pytest.mark.parametrize("layout", ["aaabb", "aabbb", "abbbbcc", "abc"])
 def test_the_first_ranks_of_the_hosts_sum_and_hand_the_sum_on(layout, monkeypatch):
-    monkeypatch.setattr(horovod, "group", lambda ranks: Group(tuple(ranks), None))
+    monkeypatch.setattr(horovod, "group", lambda ranks: RankGroup(tuple(ranks), None))
     firsts, handed = tuple(layout.index(host) for host in sorted(set(layout))), []
     monkeypatch.setattr(
         horovod, "sums_in", lambda group, tensors, name: [x * len(group.ranks) for x in tensors]
@@ -23,7 +23,7 @@ def test_the_first_ranks_of_the_hosts_sum_and_hand_the_sum_on(layout, monkeypatc
     for rank, host in enumerate(layout):
         hosts = over_hosts.form_host_groups(layout, rank)
         speaks = rank in firsts
-        assert hosts.across == (Group(firsts, None) if speaks else None)
+        assert hosts.across == (RankGroup(firsts, None) if speaks else None)
         found_N = over_hosts.sum_over_hosts(tf.ones([3]), hosts, "sum", narrow=False)
         assert found_N.numpy().tolist() == [len(firsts) if speaks else 1.0] * 3
         assert handed[-1] == tuple(i for i, other in enumerate(layout) if other == host)
