@@ -26,21 +26,21 @@ _PRODUCTS_OF_A_GPU = ((8192, 8192, 8192), (16384, 4096, 4096), (32768, 1024, 409
 """rows, inner and columns of products that take long against the time to start one"""
 _LEAST_S = 0.05
 """a product that takes less is made several times before the clock is read"""
-Told = TypeVar("Told")
+Answer = TypeVar("Answer")
 
 
 def measure(
-    config: Config, steps: int, tell: Callable[[Plan, Sequence[StepResult]], Told]
-) -> Told | None:
+    config: Config, steps: int, tell: Callable[[Plan, Sequence[StepResult]], Answer]
+) -> Answer | None:
     """Train some steps on all ranks; what `tell` says of them on rank 0, None on the others.
 
     `tell` is called on all ranks with the plan and what each step gave.
     """
     rank = horovod.init(config.ranks, with_groups=config.training.exchange != "float32")
     with horovod.end_when_ranks_are_lost("hvd_nmt.bench"), devices.explain_memory(rank):
-        told = tell(*_measure(config, rank, steps))
+        answer = tell(*_measure(config, rank, steps))
         horovod.shutdown()
-    return told if rank.is_first else None
+    return answer if rank.is_first else None
 
 
 def _measure(config: Config, rank: Rank, steps: int) -> tuple[Plan, list[StepResult]]:
@@ -66,9 +66,9 @@ def lines(plan: Plan, steps: Sequence[StepResult]) -> list[str]:
     """The plan, and what was measured, for a reader. A collective."""
     peak_bytes = sum(horovod.gather(devices.peak_memory_bytes()))
     product_flop_per_s = sum(horovod.gather(best_product_flop_per_s(plan.setup.precision)))
-    found = rows(plan, steps, peak_bytes, product_flop_per_s)
-    width = max(len(name) for name, _ in found)
-    return [*plan.lines(), *(f"{name:{width}}  {value}" for name, value in found)]
+    table = rows(plan, steps, peak_bytes, product_flop_per_s)
+    width = max(len(name) for name, _ in table)
+    return [*plan.lines(), *(f"{name:{width}}  {value}" for name, value in table)]
 
 
 def rows(

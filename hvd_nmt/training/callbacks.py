@@ -129,12 +129,12 @@ class NotFiniteGuard(StepCallback):
         sides = data.epochs.source, data.epochs.target
         file, sentences = jsonl.JsonlFile(self._path), []
         for rank in ranks:
-            own = batches.dealt(of_step, rank, len(self._setup.hosts)).tolist()
+            fed = batches.dealt(of_step, rank, len(self._setup.hosts)).tolist()
             texts = (
-                tokenizer.decode(side[index] for index in own)
+                tokenizer.decode(side[index] for index in fed)
                 for tokenizer, side in zip(tokenizers, sides, strict=True)
             )
-            for index, source, target in zip(own, *texts, strict=True):
+            for index, source, target in zip(fed, *texts, strict=True):
                 number = index // plan.copies
                 line = {"step": step, "rank": rank, "sentence": number, "source": source}
                 file.append({"time_s": time.time(), **line, "target": target})
@@ -152,14 +152,14 @@ def telemetry(run_dir: Path, every_s: float, rank: Rank, now_s: float) -> keras.
 
     A collective: ranks tell who and where they are, and the first the unix time of all, `now_s`.
     """
-    space, here_s, own = host.process_space(), jsonl.uptime_s(), host.addresses()
-    told = horovod.gather((space, os.getpid(), now_s, own))
-    pids = [pid for where, pid, *_ in told if where == space]
-    peers = {address for *_, each in told for address in each}.difference(own)
+    space, here_s, mine = host.process_space(), jsonl.uptime_s(), host.addresses()
+    by_rank = horovod.gather((space, os.getpid(), now_s, mine))
+    pids = [pid for where, pid, *_ in by_rank if where == space]
+    peers = {address for *_, theirs in by_rank for address in theirs}.difference(mine)
     if not rank.is_first_on_host or every_s == 0:
         return keras.callbacks.Callback()
     samples, charts = run_dir / TELEMETRY_DIR, run_dir / TENSORBOARD_DIR
-    path, zero_s = samples / f"{rank.host}.jsonl", told[0][2] - here_s
+    path, zero_s = samples / f"{rank.host}.jsonl", by_rank[0][2] - here_s
     sampler = Sampler(path, charts / rank.host, every_s, pids, zero_s, peers)
     return keras.callbacks.LambdaCallback(
         on_train_begin=lambda logs: sampler.start(), on_train_end=lambda logs: sampler.stop()

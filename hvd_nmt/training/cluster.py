@@ -54,7 +54,7 @@ def require_equal(facts: dict[str, Any], rank: Rank) -> list[dict[str, Any]]:
     """
     facts_by_rank = horovod.gather({"host": rank.host, **facts})
     for name in facts:
-        hosts = {str(each[name]): each["host"] for each in reversed(facts_by_rank)}
+        hosts = {str(of[name]): of["host"] for of in reversed(facts_by_rank)}
         if len(hosts) > 1:
             listed = ", ".join(f"{value[:60]} on {host}" for value, host in hosts.items())
             raise ConfigError(
@@ -87,7 +87,7 @@ def prove_sums(
     exchange: GradientExchange, weights: list[tf.Variable], rank: Rank,
     scale: tf.Tensor | None = None,
 ) -> float:  # fmt: skip
-    """Prove that an exchange sums gradients over all ranks that it says to.
+    """Prove that an exchange sums gradients over all ranks of `together`.
 
     There are many ways to sum after which each rank silently trains alone. So each offers a
     pattern, 1 to 4 times, and must get back exactly the sum, in every weight.
@@ -100,8 +100,8 @@ def prove_sums(
     @tf.function(autograph=False)
     def reduced() -> list[tf.Tensor]:
         factor = tf.constant(1.0) if scale is None else tf.convert_to_tensor(scale)
-        own = [_times(rank.index) * factor * pattern for pattern in patterns]
-        return [gradient / factor for gradient in exchange.sum(own)]
+        offered = [_times(rank.index) * factor * pattern for pattern in patterns]
+        return [gradient / factor for gradient in exchange.sum(offered)]
 
     summed = range(rank.size) if exchange.together is None else exchange.together
     total = sum(_times(index) for index in summed)
@@ -173,7 +173,7 @@ def require_equal_weights(
         ((commonest, ranks),) = collections.Counter(among.values()).most_common(1)
         if ranks == len(among):
             continue
-        has_majority = ranks > len(among) / 2  # of two ranks nobody knows which is right
+        has_majority = ranks > len(among) / 2  # of two ranks either may be right
         differing = ", ".join(
             f"rank {index} ({by_rank[index][0]})"
             for index, checksum in among.items()

@@ -97,15 +97,15 @@ class Evaluator:
             input_signature=[ids, ids],
         )
 
-    def __call__(self, said: str = "") -> Scores | None:
+    def __call__(self, label: str = "") -> Scores | None:
         """Every rank takes its share, at the same step; None on ranks that need no scores.
 
-        `said` is what a reader sees before the share of this rank that is done; "": nothing.
+        `label` is what a reader sees before the share of this rank that is done; "": nothing.
         """
         started_s = time.perf_counter()
         with devices.explain_memory(self._rank, "lower --evaluation.beam-size."):
             losses, pseudo_bleu = self._losses()
-            hypotheses = self._translations(said)
+            hypotheses = self._translations(label)
         if not self._scores:
             return None
         loss, nll, tokens = np.sum(list(losses.values()), axis=0)
@@ -136,16 +136,16 @@ class Evaluator:
         return Scores(values, margins, hypotheses, [*samples], self._tokenizers)
 
     def _by_corpus(self, losses: dict[str, np.ndarray], hypotheses: list[str]) -> dict[str, float]:
-        found = {}
+        scores = {}
         for name, places in self._places.items():
             loss, _, tokens = losses[name]
-            found[f"eval_loss/{name}"] = loss / tokens
+            scores[f"eval_loss/{name}"] = loss / tokens
             ours, wanted = ([side[i] for i in places] for side in (hypotheses, self.references))
             if places:
                 metric = bleu.metric(self._tokenizers[name])
-                found[f"sacrebleu/{name}"], _ = _score(metric, ours, wanted)
-                found[f"chrf/{name}"], _ = _score(sacrebleu.CHRF(), ours, wanted)
-        return found
+                scores[f"sacrebleu/{name}"], _ = _score(metric, ours, wanted)
+                scores[f"chrf/{name}"], _ = _score(sacrebleu.CHRF(), ours, wanted)
+        return scores
 
     def _losses(self) -> tuple[dict[str, np.ndarray], float]:
         """Of each dev corpus its loss, nll and tokens, summed over ranks; and the pseudo-BLEU."""
@@ -171,13 +171,13 @@ class Evaluator:
         score = pseudo_bleu.corpus_score([*gathered.values()], [references])
         return dict(zip(sums, totals, strict=True)), score.score / 100
 
-    def _translations(self, said: str) -> list[str]:
+    def _translations(self, label: str) -> list[str]:
         """That of each dev sentence that is to be translated."""
         rank, dev = self._rank, self._data.dev
         share = range(rank.index, len(self._translated), rank.size)
         sources = [dev.source[self._translated[place]] for place in share]
         ids = {}
-        with progress.progress(len(sources), "sentences", said, shows=bool(said)) as bar:
+        with progress.progress(len(sources), "sentences", label, shows=bool(label)) as bar:
             for position, hypotheses in self._translator.translate(sources, TOKENS_PER_BATCH):
                 horovod.heartbeat.sign()
                 ids[share[position]] = hypotheses[0].ids
@@ -218,22 +218,22 @@ def write(scores: Scores, step: int, run_dir: Path, store: EventStore, prints: b
 
 
 def _lines(scores: Scores, step: int) -> Iterator[str]:
-    said = {"eval_loss": "validation loss", "sacrebleu": "BLEU", "chrf": "chrF", "ter": "TER"}
-    found: dict[str, list[str]] = {}
+    names = {"eval_loss": "validation loss", "sacrebleu": "BLEU", "chrf": "chrF", "ter": "TER"}
+    by_corpus: dict[str, list[str]] = {}
     for tag, value in scores.values.items():
         measure, _, corpus = tag.partition("/")
-        if measure in said:
+        if measure in names:
             digits = 4 if measure == "eval_loss" else 2
-            name = said[measure]
+            name = names[measure]
             if measure == "sacrebleu":
                 name = bleu.name(scores.tokenizers[corpus])
-            found.setdefault(corpus, []).append(f"{name} {value:.{digits}f}")
+            by_corpus.setdefault(corpus, []).append(f"{name} {value:.{digits}f}")
             if tag == "sacrebleu":
-                found[""][-1] += f" ± {scores.margins['sacrebleu_margin']:.2f}"
+                by_corpus[""][-1] += f" ± {scores.margins['sacrebleu_margin']:.2f}"
     took = duration(scores.values["eval_seconds"])
-    yield f"evaluation  step {step:,}  {'  '.join(found.pop(''))}  in {took}"
-    width = max(map(len, found), default=0) + 1
-    for corpus, words in found.items():
+    yield f"evaluation  step {step:,}  {'  '.join(by_corpus.pop(''))}  in {took}"
+    width = max(map(len, by_corpus), default=0) + 1
+    for corpus, words in by_corpus.items():
         yield f"  {corpus + ':':{width}} {'  '.join(words)}"
     for sample in scores.samples[:1]:
         for name, text in zip(("source", "reference", "translation"), sample, strict=True):
@@ -254,8 +254,8 @@ def _score(
     # `corpus_score` takes no mean of resamples where one has a chrF of 0.
     ours = [("", hypotheses)]
     test = PairedTest(ours, {"": metric}, [references], test_type="bs", n_samples=resamples)
-    _, (found,) = test()[1].values()
-    return float(found.score), float(found.ci)
+    _, (result,) = test()[1].values()
+    return float(result.score), float(result.ci)
 
 
 def _pieces(ids: np.ndarray) -> str:

@@ -31,7 +31,7 @@ try:
     import horovod.tensorflow as hvd
     from horovod.common.exceptions import HorovodInternalError
 
-    # Horovod takes its backend from the package `keras`. That is Keras 3, which nobody here uses
+    # Horovod takes its backend from the package `keras`. That is Keras 3, which is unused here
     # and which takes a fifth of a rank's imports (with matplotlib); it gets the Keras in use.
     keras_3 = sys.modules.get("keras")
     sys.modules["keras"] = keras
@@ -138,7 +138,7 @@ def _require_own_address() -> None:
     try:
         socket.getaddrinfo(name, None)
     except OSError:
-        raise ConfigError(  # which no second start mends
+        raise ConfigError(  # which no second start corrects
             f"{name}, the name of this machine, has no address: add the line `127.0.1.1 {name}` to "
             "/etc/hosts."
         ) from None
@@ -172,7 +172,7 @@ def sums_of(
 
 
 def group(ranks: Sequence[int]) -> RankGroup:
-    """Ranks with collectives of their own; all ranks must make the same, in the same order."""
+    """Ranks with separate collectives; all ranks must make the same groups, in the same order."""
     if len(ranks) in (1, hvd.size()):
         return RankGroup(tuple(ranks), hvd.global_process_set)
     return RankGroup(tuple(ranks), hvd.add_process_set(list(ranks)))
@@ -246,8 +246,8 @@ def raise_on_all_ranks() -> Iterator[None]:
     except UserError as error:
         failure = (error.exit_code, str(error))
     except OSError as error:
-        found = unwritten(f"The file system failed: {error}.", error)
-        failure = (found.exit_code, str(found))
+        explained = unwritten(f"The file system failed: {error}.", error)
+        failure = (explained.exit_code, str(explained))
     this_host = socket.gethostname()
     for host, failed in gather([this_host, failure]):
         if failed is not None:

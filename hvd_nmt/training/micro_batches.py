@@ -46,9 +46,9 @@ def in_slices(
         with tf.device("CPU:0"):
             place = tf.cast(first, tf.int64), tf.cast(end - first, tf.int64)
         slice_ = {**batch, **{name: tensor[first:end] for name, tensor in ids.items()}}
-        own, gradients = of_rows(slice_, Dropout(seed_2, place))
+        of_slice, gradients = of_rows(slice_, Dropout(seed_2, place))
         added = [sum_ + gradient for sum_, gradient in zip(sums, gradients, strict=True)]
-        return Loss(loss.smoothed + own.smoothed, loss.nll + own.nll), added
+        return Loss(loss.smoothed + of_slice.smoothed, loss.nll + of_slice.nll), added
 
     def body(
         number: tf.Tensor, smoothed: tf.Tensor, nll: tf.Tensor, *sums: tf.Tensor
@@ -64,7 +64,7 @@ def in_slices(
         (tf.constant(0), zero, zero, *(tf.zeros(w.shape, w.dtype) for w in weights)),
         parallel_iterations=1,
     )
-    # The last slice would begin beside the loop and need its memory at the same time.
+    # The last slice would begin during the loop and need its memory at the same time.
     with tf.control_dependencies([smoothed, *sums]):
         last = {name: tf.identity(tensor) for name, tensor in ids.items()}
     return add(last, count - 1, Loss(smoothed, nll), sums)
@@ -74,7 +74,7 @@ def choose(
     training: TrainingConfig,
     plan: BatchPlan,
     ranks: int,
-    own: Callable[[Batch, int], RankGradients],
+    gradients_of: Callable[[Batch, int], RankGradients],
 ) -> int:
     """In how many slices all ranks compute: what is configured, or what the fullest GPU needs.
 
@@ -93,13 +93,15 @@ def choose(
     batch = batch.rounded if training.jit_compile else batch
     slices = 1
     while slices < batch.rows:
-        if all(horovod.gather(not device.is_gpu() or fits(own, batch, slices))):
+        if all(horovod.gather(not device.is_gpu() or fits(gradients_of, batch, slices))):
             break
         slices *= 2
     return slices
 
 
-def fits(own: Callable[[Batch, int], RankGradients], batch: PaddedBatch, slices: int) -> bool:
+def fits(
+    gradients_of: Callable[[Batch, int], RankGradients], batch: PaddedBatch, slices: int
+) -> bool:
     """Whether a forward and backward pass in slices fits into this rank's memory, by doing it.
 
     No collective and no update: another rank may fail.
@@ -113,7 +115,7 @@ def fits(own: Callable[[Batch, int], RankGradients], batch: PaddedBatch, slices:
 
     @tf.function(autograph=False)
     def trial() -> list[tf.Tensor]:
-        _, gradients = own(ids, slices)
+        _, gradients = gradients_of(ids, slices)
         return [*gradients, *map(tf.negative, gradients)]  # as many as Horovod returns
 
     try:

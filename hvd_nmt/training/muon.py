@@ -43,8 +43,8 @@ class Muon(Adam):
 
     def get_config(self) -> dict[str, Any]:
         """See `Adam.get_config`."""
-        own = {"rate_factor": self._rate_factor, "compute_dtype": self._compute_dtype}
-        return super().get_config() | own
+        constants = {"rate_factor": self._rate_factor, "compute_dtype": self._compute_dtype}
+        return super().get_config() | constants
 
     def slots_of(self, variable: tf.Variable) -> tuple[str, ...]:
         """See `Adam.slots_of`."""

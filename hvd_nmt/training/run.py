@@ -46,7 +46,7 @@ from hvd_nmt.training.step import TrainingModel
 from hvd_nmt.training.step_log import StepLog
 
 WriteReport = Callable[[Path, bool], None]
-"""gets the run directory, and whether a process of its own is to do it, which outlives this one"""
+"""gets the run directory, and whether a separate process is to do it, which outlives this one"""
 
 
 def train(config: Config, write_report: WriteReport) -> None:
@@ -137,9 +137,9 @@ def _restore(state: tf.train.Checkpoint, run_setup: RunSetup, directories: HostD
             run_directory.require_same_data(run_setup, newest, print)
             weights.restore(state, newest)
         elif reads and source:
-            origin, said = weights.start_from(source, state, run_setup.data)
+            origin, sentence = weights.start_from(source, state, run_setup.data)
             write_record(config.run_dir / ORIGIN, origin.record())
-            print(said)
+            print(sentence)
     horovod.broadcast([variable for _, variable in keyed_variables(state)], directories.source)
 
 

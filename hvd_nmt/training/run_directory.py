@@ -74,7 +74,7 @@ def writing(run_dir: Path, host: str) -> Iterator[None]:
 
 def _hold(run_dir: Path, rank: Rank) -> TextIO:
     """Lock the run directory while this process keeps the file; RunError if a run is in it."""
-    # For its owner alone: whoever can open a file can hold its lock.
+    # For its owner alone: to hold the lock of a file, it is enough to open it.
     number = os.open(run_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     lock = os.fdopen(number, "a+", encoding="utf-8")
     with contextlib.suppress(OSError):
@@ -98,9 +98,9 @@ class HostDirectories:
     """Who writes the files of a run, and who reads them at the start."""
 
     writers: tuple[int, ...]
-    """ranks that write them, each into a directory of its own; rank 0 is the first"""
+    """ranks that write them, into a directory each; rank 0 is the first"""
     source: int
-    """the one with the newest checkpoint, by which the run goes on"""
+    """the one with the newest checkpoint, from which the run resumes"""
     run_id: str
     """see `run_files`"""
     lock: TextIO | None
@@ -220,7 +220,7 @@ def require_same_run(setup: RunSetup, newest: Checkpoint | None, log: Log) -> No
         if name != "run_dir":
             log(f"Changed since this run was started: {name} {old} -> {new}")
     step = newest.step if newest else 0
-    was, now = (Schedule.of(each).rate(step) for each in (before, config))
+    was, now = (Schedule.of(settings).rate(step) for settings in (before, config))
     if was != now and step < config.training.max_steps:
         log(
             f"From step {step + 1:,} the learning rate is {now:.3g}, by the old settings {was:.3g}."
@@ -254,21 +254,21 @@ def with_tokenizers(setup: RunSetup, directories: HostDirectories) -> RunSetup:
     RunError if others are wanted now, ConfigError if one is missing.
     """
     run_dir, wanted = setup.config.run_dir, setup.config.evaluation.tokenize
-    writes, found = setup.rank.index in directories.writers, None
+    writes, chosen = setup.rank.index in directories.writers, None
     with horovod.raise_on_all_ranks():
         if writes:
             now = bleu.tokenizers(wanted, setup.data.manifest)
-            found = metrics.tokenizers(now, read_metrics(run_dir))
-            if wanted != AUTO and any(found[name] != of for name, of in now.items()):
+            chosen = metrics.tokenizers(now, read_metrics(run_dir))
+            if wanted != AUTO and any(chosen[name] != of for name, of in now.items()):
                 raise RunError(
-                    f"BLEU in {run_dir} was computed with evaluation.tokenize {found['']}, not "
+                    f"BLEU in {run_dir} was computed with evaluation.tokenize {chosen['']}, not "
                     f"{wanted}: use the old value, or give another --run-dir."
                 )
-    found = horovod.gather(found)[directories.source]
+    chosen = horovod.gather(chosen)[directories.source]
     with horovod.raise_on_all_ranks():
-        for tokenizer in {*found.values()} if writes else ():
+        for tokenizer in {*chosen.values()} if writes else ():
             bleu.metric(tokenizer)
-    return dataclasses.replace(setup, tokenizers=found)
+    return dataclasses.replace(setup, tokenizers=chosen)
 
 
 def describe(setup: RunSetup, run_id: str) -> None:

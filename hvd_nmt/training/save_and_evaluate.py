@@ -150,9 +150,9 @@ class SaveAndEvaluate(StepCallback):
         """
         if self._is_first:
             say(f"evaluation  step {step:,} ...", moves=True, in_files=False)
-        began_s, said = time.monotonic(), f"evaluation  step {step:,}" if self._is_first else ""
+        began_s, label = time.monotonic(), f"evaluation  step {step:,}" if self._is_first else ""
         with horovod.heartbeat.section(heartbeat.EVALUATION):
-            scores = self._evaluator(said)
+            scores = self._evaluator(label)
         enough = False
         with horovod.raise_on_all_ranks(), horovod.heartbeat.section(heartbeat.CHECKPOINT):
             if scores is not None and self._saver is not None and self._store is not None:

@@ -163,9 +163,9 @@ def dataset(
     tokens_3 = tf.TensorSpec([3], tf.float32)
     counts = tf.TensorSpec([1 + len(ends)], tf.float32)
     signature = {"source": ids, "target": ids, "tokens": tokens_3, "sentences": counts}
-    # There is nothing to tune here, and destroying an iterator with autotuning may take a minute:
-    # TensorFlow's `CancellationManager` calls its callbacks before `IsCancelled` is true, so the
-    # tuning thread (`Model::OptimizeLoop`) that one of them wakes may sleep for one more period.
+    # Nothing here needs tuning, and destroying an iterator with autotuning may take a minute:
+    # `CancellationManager` calls its callbacks before `IsCancelled` is true. One of them wakes the
+    # tuning thread (`Model::OptimizeLoop`), which may then sleep for one more period.
     options = tf.data.Options()
     options.autotune.enabled = False
     rows_ahead = tf.data.Dataset.from_generator(rows, output_signature=signature).prefetch(8)

@@ -90,7 +90,7 @@ class TrainingModel(keras.Model):
 
     @property
     def compiles(self) -> bool:
-        """Whether XLA compiles a rank's own part of a step; slices have shapes of their own."""
+        """Whether XLA compiles a rank's own part of a step; slices have other shapes."""
         return self.config.jit_compile and self.micro_batches == 1
 
     def train_step(self, batch: Batch, began_2: tf.Tensor) -> tf.Tensor:
@@ -101,9 +101,9 @@ class TrainingModel(keras.Model):
         """
         weights, exchange = self.trained, self.exchange
         source_tokens, target_tokens = batch["tokens"][0], batch["tokens"][1]
-        loss, own = self.own_gradients(batch, self.micro_batches, compiled=self.compiles)
-        ready_s = self._clock.after(own)
-        gradients = exchange.sum(own)
+        loss, of_rank = self.own_gradients(batch, self.micro_batches, compiled=self.compiles)
+        ready_s = self._clock.after(of_rank)
+        gradients = exchange.sum(of_rank)
         scale = optimizer.loss_scale(self.optimizer)
         norm = self._norm(gradients, scale)
         scale = tf.constant(0.0) if scale is None else scale
@@ -146,7 +146,7 @@ class TrainingModel(keras.Model):
             of_rows = functools.partial(self._of_rows, scale=scale)
             return micro_batches.in_slices(batch, seed_2, slices, self.trained, of_rows)
         if self._program is None:
-            # What a program reads that lies in the host's memory it gets as an argument.
+            # What a program reads from the host's memory it gets as an argument.
             self._program = tf.function(
                 lambda batch, seed_2, scale: self._of_rows(batch, dropout.Dropout(seed_2), scale),
                 jit_compile=True,

@@ -47,7 +47,7 @@ class StepLog(StepCallback):
     def after_step(self, result: StepResult) -> None:
         """Collect; every `log_every` steps, and at the end, write and print.
 
-        A step that is left out does not count: its loss may be NaN.
+        A step that changed no weights does not count: its loss may be NaN.
         """
         if self._store is None:
             return
@@ -73,8 +73,8 @@ class StepLog(StepCallback):
             plain = Step(
                 compute_s, compute_s, plan.all_reduce_s, plan.latency_s, plan.ranks_by_host
             )
-            said = link_sentence(plain, self._training.sync_every)
-            say(f"link        By the all-reduce at the start: {said}; {ISLANDS_PRICE}")
+            sentence = link_sentence(plain, self._training.sync_every)
+            say(f"link        By the all-reduce at the start: {sentence}; {ISLANDS_PRICE}")
 
     def _sum(self, name: str) -> float:
         return sum(getattr(result, name) for result in self._results)

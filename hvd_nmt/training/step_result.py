@@ -1,4 +1,4 @@
-"""The numbers of a step: one vector on its way over the ranks, a `StepResult` for whoever reads."""
+"""The numbers of a step: one vector on its way over the ranks, a `StepResult` for readers."""
 
 import dataclasses
 from collections.abc import Iterable

@@ -25,7 +25,7 @@ _LAST_STEP = "training.max_steps"
 
 
 class StopRequest:
-    """Whether SIGTERM or SIGINT asked this process to stop, and the line that says so.
+    """Whether SIGTERM or SIGINT asked this process to stop, and the line for the reader.
 
     Python runs a handler between two operations of its own, and a step is one. A second SIGINT then
     ends the process at once, a second SIGTERM does nothing: launchers send it more than once.
@@ -73,7 +73,7 @@ class StopRequest:
 
     def announce(self) -> None:
         """Print the line, once. `print` cannot: the signal may have come inside of a `print`."""
-        with contextlib.suppress(IndexError, OSError):  # said already; nobody listens any more
+        with contextlib.suppress(IndexError, OSError):  # printed already; no one reads any more
             clear = progress.CLEAR if os.isatty(_STDERR) else ""
             os.write(_STDERR, f"{clear}{self._lines.pop()}".encode())
 
@@ -93,7 +93,7 @@ class EarlyStopping:
         self._began_s = time.monotonic()
         self._option = _LAST_STEP
         self.because = ""
-        """why, in words; "" if the run goes on"""
+        """why, in words; "" if the run continues"""
 
     def is_out_of_time(self) -> bool:
         """Whether all starts together have trained for `training.max_hours`."""
@@ -115,10 +115,10 @@ class EarlyStopping:
             config=configuration.as_plain(config), intervals=metrics.intervals(lines),
             evaluations=metrics.evaluations(lines),
         )  # fmt: skip
-        found = learning.ends_early(run, config.evaluation)
-        if found is not None:
-            self._option, self.because = found
-        return found is not None
+        reason = learning.ends_early(run, config.evaluation)
+        if reason is not None:
+            self._option, self.because = reason
+        return reason is not None
 
     def record(self, step: int) -> dict[str, Any]:
         """The fields of the line `end`, after the last step that was done."""

@@ -2,7 +2,7 @@
 
 Every `sync_every` steps the hosts send how far their weights have come from the common ones. The
 mean of that, weighted by the tokens that each host has learned from, moves the common weights (as
-the gradient of an outer optimizer: Douillard et al. 2023, DiLoCo), and all go on from there.
+the gradient of an outer optimizer: Douillard et al. 2023, DiLoCo), and all continue from there.
 """
 
 import functools
@@ -22,9 +22,9 @@ from hvd_nmt.training.heartbeat import EXCHANGE
 from hvd_nmt.training.micro_batches import Batch
 
 WAY_OF_TWO_HOSTS = 1.6
-"""how far the common weights of two hosts move in the long run, hosts' mean progress = 1: of 1.0,
-1.4, 1.6 and 2.0 the last two came within 1 % of the loss of plain training on Multi30k, and 2.0
-spoils the embedded corpus, which wants 1.0: docs/guide/slow-link.md"""
+"""how far the common weights of two hosts move in the long run, in hosts' mean progress. Of 1.0,
+1.4, 1.6 and 2.0 the last two came within 1 % of the loss of plain training on Multi30k; 2.0 spoils
+the embedded corpus, for which 1.0 is best: docs/guide/slow-link.md"""
 MOMENTUM = 0.5
 """Nesterov's, of the common weights over exchanges: they move 1 / (1 - m) times as far"""
 
@@ -50,7 +50,7 @@ class Islands(GradientExchange):
         self.groups, self.hosts, self.together = groups, len(groups.names), groups.local.ranks
         self._sync_every = sync_every
         self._exchanges = 0
-        """since the velocity was zero: no checkpoint has it, so it begins anew in `join`"""
+        """since the velocity was zero: no checkpoint has it, so it begins again in `join`"""
         self._joined = -1
         """step after which all was equal"""
         self._tokens_H = np.zeros(self.hosts)

@@ -1,8 +1,8 @@
 """Sums over the hosts of a run: in groups, each host once over the network, as float16.
 
 A ring over R ranks sends 2 (R - 1) / R times the numbers over the network of each host. Here the
-ranks of a host sum first, then the first ranks of H hosts, and hand the sum to the others of their
-host: each host sends 2 (H - 1) / H times the numbers. N numbers, Q of them in a rank's part, K
+ranks of a host sum first, then the first ranks of H hosts, which hand the sum to the others of
+their host. Each host sends 2 (H - 1) / H times the numbers. N numbers, Q of them in a rank's part, K
 blocks of `BLOCK` numbers.
 """
 
