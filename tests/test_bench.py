@@ -13,7 +13,7 @@ from hvd_nmt import bench
 from hvd_nmt.bench import BenchConfig
 from hvd_nmt.explain import machines
 from hvd_nmt.training import benchmark
-from hvd_nmt.training.setup import Plan
+from hvd_nmt.training.plan import Plan
 
 
 def test_the_rates_are_those_of_the_steps():

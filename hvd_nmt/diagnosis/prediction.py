@@ -25,7 +25,7 @@ from hvd_nmt.explain.bottleneck import BINDING_SHARE, COMPUTE, LOCAL, NETWORK
 from hvd_nmt.explain.exchange_cost import Step, ring_bytes
 
 if TYPE_CHECKING:  # TensorFlow
-    from hvd_nmt.training.setup import Plan
+    from hvd_nmt.training.plan import Plan
     from hvd_nmt.training.step_result import StepResult
 
 MARK = "hvd_nmt.measurement "

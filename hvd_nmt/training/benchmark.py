@@ -13,7 +13,7 @@ from hvd_nmt.config import Config
 from hvd_nmt.model import device
 from hvd_nmt.training import devices, horovod, setup
 from hvd_nmt.training.horovod import Rank
-from hvd_nmt.training.setup import Plan
+from hvd_nmt.training.plan import Plan, prove_and_plan
 from hvd_nmt.training.step_result import StepResult
 
 _WARMUP_STEPS = 5
@@ -48,7 +48,7 @@ def _measure(config: Config, rank: Rank, steps: int) -> tuple[Plan, list[StepRes
         devices.set_up(rank, config.training.device, config.training.deterministic)
     run_setup = setup.agree_on_setup(config, rank)
     model, _ = setup.build(run_setup)
-    plan = setup.check(run_setup, model)
+    plan = prove_and_plan(run_setup, model)
     total = _WARMUP_STEPS + steps
     results: list[StepResult] = []
     recorder = keras.callbacks.LambdaCallback(

@@ -39,9 +39,10 @@ from hvd_nmt.training import (
 )
 from hvd_nmt.training.evaluation import Evaluator
 from hvd_nmt.training.horovod import Rank
+from hvd_nmt.training.plan import Plan, prove_and_plan
 from hvd_nmt.training.run_directory import HostDirectories, Log
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate, is_owed
-from hvd_nmt.training.setup import Plan, RunSetup
+from hvd_nmt.training.setup import RunSetup
 from hvd_nmt.training.step import TrainingModel
 from hvd_nmt.training.step_log import StepLog
 
@@ -68,7 +69,7 @@ def train(config: Config, write_report: WriteReport) -> None:
             devices.set_up(rank, config.training.device, config.training.deterministic)
             tracker = Tracker(config, rank.is_first)
         with tracker:
-            directories = run_directory.agree(config.run_dir, rank, log)
+            directories = run_directory.claim_directories(config.run_dir, rank, log)
             with directories.lock or contextlib.nullcontext():  # a notebook lives on
                 _set_up_and_fit(config, rank, directories, write_report, log, tracker)
     horovod.shutdown()
@@ -100,7 +101,7 @@ def _set_up_and_fit(
         if writes:
             run_directory.describe(run_setup, directories.run_id)
             tracker.start(directories.run_id)
-    plan = setup.check(run_setup, model)
+    plan = prove_and_plan(run_setup, model)
     log("\n".join(plan.lines()))
 
     # An evaluation takes longer than a step, as it should; Keras would call that callback slow.

@@ -109,7 +109,7 @@ class HostDirectories:
     """the newest that is intact of those in this rank's directory, if it writes"""
 
 
-def agree(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
+def claim_directories(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
     """Make and hold the run directories of all hosts; damaged checkpoints are put aside.
 
     A collective, before anything else looks at the directory. Raises RunError if a directory cannot

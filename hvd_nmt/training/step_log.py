@@ -11,7 +11,7 @@ from hvd_nmt.explain.exchange_cost import ISLANDS_PRICE, Step, link_sentence
 from hvd_nmt.telemetry.events import CORPUS_TAG, EventStore
 from hvd_nmt.telemetry.steps import StepTime
 from hvd_nmt.training.callbacks import StepCallback
-from hvd_nmt.training.setup import Plan
+from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.step_result import StepResult
 
 MEASURED_STEPS, _SETTLING_STEPS = 20, 5

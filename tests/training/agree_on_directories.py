@@ -28,7 +28,7 @@ def main(out, cases):
             os.chdir(case / host)
             said, found = [], None
             try:
-                found = run_directory.agree(config.run_dir, rank, said.append)
+                found = run_directory.claim_directories(config.run_dir, rank, said.append)
             except UserError as error:
                 said.append(str(error))
             line = {"case": case.name, "said": said}

@@ -2,7 +2,7 @@
 
 A ring over R ranks sends 2 (R - 1) / R times the numbers over the network of each host. Here the
 ranks of a host sum first, then the first ranks of H hosts, which hand the sum to the others of
-their host. Each host sends 2 (H - 1) / H times the numbers. N numbers, Q of them in a rank's part, K
+their host. Each host sends 2 (H - 1) / H times the numbers. N numbers, Q of them of a rank, K
 blocks of `BLOCK` numbers.
 """
 
