@@ -1,7 +1,9 @@
 """What people read is plain: short sentences, none of the words of tests/dialect.txt."""
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,10 @@ MOST_WORDS = 30
 """of a sentence; code in back quotes is one, a value in a log line, too"""
 FOLDERS = ("docs", "hostfiles", "hvd_nmt", "launch")
 PAGES = [*ROOT.glob("*.md"), *(path for name in FOLDERS for path in ROOT.glob(f"{name}/**/*.md"))]
+MODULES = [*ROOT.glob("hvd_nmt/**/*.py")]
+VAGUE_NAMES = {"found", "said", "own", "each", "told"}
+MOST_VAGUE_NAMES = 500
+"""assignments to them; a ratchet"""
 DIALECT = [
     re.compile(rf"(?<![\w/.-])(?:{line.partition(' = ')[0]})(?![\w/-])", re.IGNORECASE)
     for line in (ROOT / "tests/dialect.txt").read_text(encoding="utf-8").splitlines()
@@ -54,6 +60,20 @@ def literals(path: Path) -> Iterator[str]:
             yield node.value
 
 
+def prose(path: Path) -> Iterator[str]:
+    """Docstrings of a module, of attributes too, and blocks of its comments."""
+    text, comments = path.read_text(encoding="utf-8"), {}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield str(node.value.value)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            above = comments.pop((row - 1, column), "")
+            comments[row, column] = f"{above} {token.string.lstrip('# ')}"
+    yield from comments.values()
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_a_document_is_plain(path):
     assert offences(path.read_text(encoding="utf-8")) == []
@@ -66,10 +86,27 @@ def test_a_help_is_plain(name, help_of):
 
 
 def test_log_lines_and_errors_are_plain():
-    texts = [text for path in ROOT.glob("hvd_nmt/**/*.py") for text in literals(path)]
+    texts = [text for path in MODULES for text in literals(path)]
     said = [text for text in texts if len(text.split()) > 3]
     assert len(said) > 600
     assert [seen for text in said for seen in offences(text)] == []
+
+
+def test_docstrings_and_comments_are_plain():
+    texts = {(path.name, text) for path in MODULES for text in prose(path)}
+    assert len(texts) > 2000
+    assert [f"{name}: {seen}" for name, text in texts for seen in offences(text)] == []
+
+
+def test_vague_names_only_go_down():
+    """A name says what the value is."""
+    names = [
+        node.id
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    assert sum(name in VAGUE_NAMES for name in names) <= MOST_VAGUE_NAMES
 
 
 @pytest.mark.parametrize(
