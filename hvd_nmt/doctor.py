@@ -24,11 +24,11 @@ from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.common.units import count
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.schema import PositiveFloat
-from hvd_nmt.diagnosis import checks, hosts, prediction
+from hvd_nmt.diagnosis import checks, prediction
 from hvd_nmt.diagnosis.checks import FAIL, OK, WARN, Check, PlannedRun
-from hvd_nmt.diagnosis.hosts import Host
-from hvd_nmt.diagnosis.link import Links
 from hvd_nmt.diagnosis.prediction import Prediction
+from hvd_nmt.hosts.connections import Connections
+from hvd_nmt.hosts.host_list import Host, read_hosts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +48,9 @@ class DoctorConfig(Config):
 @command_line.command("hvd_nmt.doctor", DoctorConfig, __doc__)
 def main(config: DoctorConfig) -> int:
     """Asks all hosts, judges what they say, measures a step on them; returns the exit code."""
-    wanted = hosts.named(config.hosts, config.hostfile) or [Host(socket.gethostname(), 1)]
-    with Links(config.timeout_s) as links:
-        run = checks.ask(config, wanted, links)
+    wanted = read_hosts(config.hosts, config.hostfile) or [Host(socket.gethostname(), 1)]
+    with Connections(config.timeout_s) as connections:
+        run = checks.ask(config, wanted, connections)
     found, predicted = checks.examine(run), None
     if run.ranks > 1 and config.measure:
         check, predicted = _measure(run, found)

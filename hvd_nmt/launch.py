@@ -40,8 +40,9 @@ from hvd_nmt.common.errors import ConfigError, Preempted, outliving_readers, rep
 from hvd_nmt.common.units import count
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.schema import NaturalFloat, NaturalInt, PositiveFloat, require_limits
-from hvd_nmt.diagnosis import checks, hosts, probe
-from hvd_nmt.diagnosis.hosts import Host
+from hvd_nmt.diagnosis import checks
+from hvd_nmt.hosts import facts
+from hvd_nmt.hosts.host_list import Host, read_hosts
 from hvd_nmt.launching import supervision
 from hvd_nmt.launching.preflight import Job
 
@@ -130,9 +131,9 @@ def config_of(words: Sequence[str]) -> Config | None:
 
 def _job(options: LaunchOptions, words: Sequence[str]) -> Job:
     """What is to run, and where; ConfigError: that cannot work together."""
-    among = hosts.named(options.hosts, options.hostfile)
+    among = read_hosts(options.hosts, options.hostfile)
     if not among:  # this machine, with a slot for each rank that was asked for, or for each GPU
-        slots = options.num_proc or len(checks.visible_gpus(probe.gpu({}))) or 1
+        slots = options.num_proc or len(checks.visible_gpus(facts.gpu({}))) or 1
         among = [Host("localhost", slots)]
     slots = sum(host.slots for host in among)
     ranks = options.num_proc or slots

@@ -307,7 +307,7 @@ def _is(process: psutil.Process, kind: str) -> bool:
         words = process.cmdline()
         if kind == "ssh":
             return os.path.basename(words[0]) == "ssh"
-        module = {"launcher": "hvd_nmt.launch", "agent": "hvd_nmt.launching.agent"}[kind]
+        module = {"launcher": "hvd_nmt.launch", "agent": "hvd_nmt.hosts.agent"}[kind]
         return words[1:3] == ["-m", module]
     return False
 

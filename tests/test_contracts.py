@@ -1,6 +1,7 @@
 """Sizes and docstrings of the code base; style, types, import directions: make lint."""
 
 import ast
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +43,19 @@ def test_class_names_are_unique():
         if isinstance(node, ast.ClassDef)
     ]
     assert sorted(set(names)) == sorted(names)
+
+
+def test_no_string_names_a_module_of_another_package():
+    """Such an import is seen by no linter."""
+    foreign = [
+        f"{path}:{node.lineno} {match[0]}"
+        for path, module in MODULES.items()
+        for node in ast.walk(module)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for match in re.finditer(r"\bhvd_nmt\.(\w+)\.\w+", node.value)
+        if (ROOT / "hvd_nmt" / match[1]).is_dir() and match[1] != path.parts[1]
+    ]
+    assert foreign == []
 
 
 def test_every_public_module_class_and_function_says_what_it_is():

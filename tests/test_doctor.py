@@ -8,10 +8,12 @@ import pytest
 
 from hvd_nmt import doctor
 from hvd_nmt.common.errors import ClusterError
-from hvd_nmt.diagnosis import prediction, probe
-from hvd_nmt.diagnosis.hosts import Host, HostFacts
-from hvd_nmt.diagnosis.link import Links
+from hvd_nmt.diagnosis import prediction
 from hvd_nmt.diagnosis.prediction import Measurement
+from hvd_nmt.hosts import facts as host_facts
+from hvd_nmt.hosts.connections import Connections
+from hvd_nmt.hosts.facts import HostFacts
+from hvd_nmt.hosts.host_list import Host
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -22,9 +24,9 @@ def cluster(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     errors, measured = {}, []
 
-    def ask(links, wanted, request):
+    def ask(connections, wanted, request):
         names = [host.name for host in wanted]
-        facts = probe.facts(request | {"hosts": names})
+        facts = host_facts.gather(request | {"hosts": names})
         facts["names"] = {name: ["192.0.2.7"] for name in (*names, facts["host"])}
         facts["routes"] = dict.fromkeys(names, "eth9")
         facts["nics"]["eth9"] = {"is_up": True, "link_mbit_per_s": 10_000}
@@ -35,7 +37,7 @@ def cluster(monkeypatch, tmp_path):
         measured.append(run)
         return Measurement(0.2, 0.001, 0.3, 4096.0)
 
-    monkeypatch.setattr(Links, "ask", ask)
+    monkeypatch.setattr(Connections, "ask", ask)
     monkeypatch.setattr(prediction, "measure", measure)
     return errors, measured
 

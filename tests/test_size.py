@@ -19,6 +19,7 @@ LINES = {
     "hvd_nmt.diagnosis": 991,
     "hvd_nmt.explain": 1_389,
     "hvd_nmt.formats": 1_483,
+    "hvd_nmt.hosts": 1_000,
     "hvd_nmt.launching": 1_527,
     "hvd_nmt.model": 1_904,
     "hvd_nmt.preparation": 2_981,

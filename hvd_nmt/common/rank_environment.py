@@ -39,7 +39,7 @@ OF_ANOTHER_JOB = (
 START_ID = "HVD_NMT_START_ID"
 """which start of `hvd_nmt.launch` a process belongs to; random, and no secret"""
 HEARTBEAT = "HVD_NMT_HEARTBEAT"
-"""number of the open file that a rank shares with its agent, see `training.heartbeat`"""
+"""number of the open file that a rank shares with its agent, see `common.heartbeat`"""
 SPARE = "HVD_NMT_SPARE"
 """set in a process that waits until it is needed, see `tensorflow_import`"""
 TERMINAL = "HVD_NMT_TERMINAL"

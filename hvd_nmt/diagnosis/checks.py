@@ -10,9 +10,10 @@ from typing import Any
 from hvd_nmt.checkpoints import contents
 from hvd_nmt.common.units import count, data_size
 from hvd_nmt.config import Config
-from hvd_nmt.diagnosis.hosts import Host, HostFacts
-from hvd_nmt.diagnosis.link import Links
 from hvd_nmt.explain.exchange_cost import ring_bytes
+from hvd_nmt.hosts.connections import Connections
+from hvd_nmt.hosts.facts import HostFacts
+from hvd_nmt.hosts.host_list import Host
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 Judgement = tuple[str, str, str]
@@ -82,13 +83,13 @@ class PlannedRun:
         return contents.FLOAT_BYTES * self.checkpoint.trained
 
 
-def ask(config: Config, hosts: Sequence[Host], links: Links) -> PlannedRun:
+def ask(config: Config, hosts: Sequence[Host], connections: Connections) -> PlannedRun:
     """Ask the hosts of a run that is to come."""
     request = {
         "run_dir": str(config.run_dir), "data": str(config.data.directory),
         "device": config.training.device,
     }  # fmt: skip
-    return PlannedRun(config, links.ask(hosts, request))
+    return PlannedRun(config, connections.ask(hosts, request))
 
 
 def examine(run: PlannedRun) -> list[Check]:

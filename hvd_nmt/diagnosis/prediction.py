@@ -71,7 +71,7 @@ def _launch_command(run: PlannedRun) -> list[str]:
     hosts = ",".join(f"{answer.host.name}:{answer.host.slots}" for answer in run.answers)
     return [
         sys.executable, "-m", "hvd_nmt.launch", "-H", hosts, "--restarts-per-hour", "0", "--",
-        sys.executable, "-m", "hvd_nmt.diagnosis.prediction", json.dumps(request),
+        sys.executable, "-m", __name__, json.dumps(request),
     ]  # fmt: skip
 
 

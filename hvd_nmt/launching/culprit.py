@@ -10,8 +10,8 @@ from typing import Any
 
 from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ClusterError, Preempted
+from hvd_nmt.common.heartbeat import LOST
 from hvd_nmt.common.units import duration
-from hvd_nmt.training.heartbeat import LOST
 
 OF_A_SIGNAL, _OF_SSH = 128, 255
 _KILLED = OF_A_SIGNAL + signal.SIGKILL

@@ -9,10 +9,12 @@ import psutil
 
 from hvd_nmt.common.units import count
 from hvd_nmt.config import Config
-from hvd_nmt.diagnosis import checks, probe
+from hvd_nmt.diagnosis import checks
 from hvd_nmt.diagnosis.checks import FAIL, WARN, Check, PlannedRun
-from hvd_nmt.diagnosis.hosts import Host, HostFacts, is_here
-from hvd_nmt.diagnosis.link import Links
+from hvd_nmt.hosts import facts
+from hvd_nmt.hosts.connections import Connections
+from hvd_nmt.hosts.facts import HostFacts
+from hvd_nmt.hosts.host_list import Host, is_here
 
 _NETWORK = "network"
 _OF_ANY_COMMAND = (
@@ -72,13 +74,15 @@ def place(among: Sequence[Host], without: Container[str], ranks: int) -> tuple[H
     return tuple(placed)
 
 
-def look(job: Job, links: Links, known_step: int = -1, is_restart: bool = False) -> Outlook:
+def look(
+    job: Job, connections: Connections, known_step: int = -1, is_restart: bool = False
+) -> Outlook:
     """Ask all hosts, and find out where the ranks can run.
 
     `known_step`: of the newest checkpoint known; -1: none. A restart also leaves out hosts that
     answer but on which a rank would fail; before the first start these are hindrances.
     """
-    asked = checks.ask(job.config or Config(), job.hosts, links)
+    asked = checks.ask(job.config or Config(), job.hosts, connections)
     reached = [checks.reached(answer) for answer in asked.answers]
     out = {check.host: sentence(check) for check in reached if check.status == FAIL}
     hosts, nic, found = _judged(job, asked, out)
@@ -149,7 +153,7 @@ def _card(answers: Sequence[HostFacts], given: str) -> str | None:
         return given
     if len(names) > 1:
         return checks.used_nic(answers)
-    return probe.routes({"hosts": names})[names[0]]  # one, and this is another
+    return facts.routes({"hosts": names})[names[0]]  # one, and this is another
 
 
 def _card_checks(answers: Sequence[HostFacts], nic: str | None) -> list[Check]:

@@ -19,17 +19,19 @@ from horovod.runner.common.util.hosts import HostInfo, get_host_assignments
 from horovod.runner.gloo_run import create_slot_env_vars
 from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
-from hvd_nmt.common import signals
+from hvd_nmt.common import heartbeat, signals
 from hvd_nmt.common.errors import ClusterError, Preempted
 from hvd_nmt.common.rank_environment import TERMINAL, passed, rank_environment
 from hvd_nmt.common.units import count, duration
-from hvd_nmt.diagnosis.hosts import Host
-from hvd_nmt.diagnosis.link import SILENCE_S, Link, Links, Message
+from hvd_nmt.hosts.channel import Message
+from hvd_nmt.hosts.connection import Connection
+from hvd_nmt.hosts.connections import Connections
+from hvd_nmt.hosts.host_list import Host
+from hvd_nmt.hosts.transport import SILENCE_S
 from hvd_nmt.launching import culprit
 from hvd_nmt.launching.culprit import Blame, RankExit
 from hvd_nmt.launching.preflight import Job
 from hvd_nmt.launching.rank_output import RankOutput
-from hvd_nmt.training import heartbeat
 
 _NOT_STARTED = 127
 _TICK_S = 1.0
@@ -46,7 +48,7 @@ _FLUSH_S = 5.0
 _GONE_S = 25.0
 """beyond their patience, for the agents to say that nothing is left"""
 
-Events = queue.SimpleQueue[tuple[Link, Message | None]]
+Events = queue.SimpleQueue[tuple[Connection, Message | None]]
 
 
 @final
@@ -161,13 +163,13 @@ class Attempt:
     start_id: str
     next_start_id: str
     """for which there are spares"""
-    links: Links
+    connections: Connections
     events: Events
     shown: RankOutput
     stop: StopSignals
 
     def __post_init__(self) -> None:
-        self._open: dict[str, Link] = {}
+        self._open: dict[str, Connection] = {}
         self._host_of: dict[int, str] = {}
         """of each rank"""
         self._ends: list[RankExit] = []
@@ -198,15 +200,15 @@ class Attempt:
         for host in self.hosts:
             placed = list(enumerate(variables_of[host.name], len(self._host_of)))
             self._host_of |= {rank: host.name for rank, _ in placed}
-            link = self._open[host.name] = self.links.to(host)
-            answers[host.name] = link.request(
+            connection = self._open[host.name] = self.connections.to(host)
+            answers[host.name] = connection.request(
                 "start", words=self.job.words, ranks=placed, variables=variables,
                 start_id=self.start_id,
                 next_start_id=self.next_start_id if config and self.job.restarts_per_hour else "",
                 imports_s=heartbeat.LONGEST_S if tells else None,  # until a rank says what it does
             )  # fmt: skip
         self.shown.begin(self._host_of)
-        until_s = time.monotonic() + self.links.timeout_s
+        until_s = time.monotonic() + self.connections.timeout_s
         for name, answer in answers.items():
             try:
                 reply = answer.result(max(0.0, until_s - time.monotonic()))
@@ -221,14 +223,14 @@ class Attempt:
     def _next(self, timeout_s: float) -> None:
         """Take note of what is told, and keep in touch."""
         with contextlib.suppress(queue.Empty):
-            link, message = self.events.get(timeout=timeout_s)
-            if self._open.get(link.host.name) is link:
-                self._note(link, message)
-        for name, link in self._open.items():
-            self._see_silence(name, link, time.monotonic() - link.heard_s)
+            connection, message = self.events.get(timeout=timeout_s)
+            if self._open.get(connection.host.name) is connection:
+                self._note(connection, message)
+        for name, connection in self._open.items():
+            self._see_silence(name, connection, time.monotonic() - connection.received_s)
 
-    def _see_silence(self, name: str, link: Link, silent_s: float) -> None:
-        if silent_s > _SILENT_S and name not in self._silent and link.is_open:
+    def _see_silence(self, name: str, connection: Connection, silent_s: float) -> None:
+        if silent_s > _SILENT_S and name not in self._silent and connection.is_open:
             self._silent.add(name)
             self.shown.say(
                 f"{name} has not answered for {duration(silent_s)}: the run waits. After "
@@ -240,10 +242,10 @@ class Attempt:
         if silent_s > SILENCE_S or (silent_s > _ANSWER_S and self._has_failed):
             self._lost_hosts.setdefault(name, "it does not answer")
 
-    def _note(self, link: Link, message: Message | None) -> None:
-        name = link.host.name
+    def _note(self, connection: Connection, message: Message | None) -> None:
+        name = connection.host.name
         if message is None:
-            self._lost_hosts.setdefault(name, link.why_ended)
+            self._lost_hosts.setdefault(name, connection.why_ended)
         elif message["start_id"] != self.start_id:
             return
         elif message["tell"] == "ended":
@@ -253,7 +255,7 @@ class Attempt:
             )
         else:
             self._states[name] = {
-                int(rank): state | {"began_s": link.heard_s - state["seconds"]}
+                int(rank): state | {"began_s": connection.received_s - state["seconds"]}
                 for rank, state in message["states"].items()
             }
 
@@ -273,7 +275,7 @@ class Attempt:
     def _all_are_heard(self) -> bool:
         """Whether it is known of every host what its ranks do now."""
         now_s = time.monotonic()
-        return all(now_s - link.heard_s < _FRESH_S for link in self._open.values())
+        return all(now_s - connection.received_s < _FRESH_S for connection in self._open.values())
 
     @property
     def _has_failed(self) -> bool:
@@ -330,7 +332,7 @@ class Attempt:
 
     def _outcome(self, verdict: Blame, replies: dict[str, Message]) -> AttemptOutcome:
         for name in self._open.keys() - replies.keys():
-            self.links.drop(name)
+            self.connections.drop(name)
         for name, reply in replies.items():
             if reply["left"]:
                 still = count(reply["left"], "process", "processes")
@@ -350,8 +352,8 @@ class Attempt:
         config = self.job.config
         run_dir = None if config is None else os.fspath(config.run_dir)
         return {
-            name: link.request("end", patience_s=patience_s, asks=asks, run_dir=run_dir)
-            for name, link in self._open.items()
+            name: connection.request("end", patience_s=patience_s, asks=asks, run_dir=run_dir)
+            for name, connection in self._open.items()
         }
 
 

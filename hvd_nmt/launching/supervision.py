@@ -13,8 +13,10 @@ from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ClusterError, Preempted
 from hvd_nmt.common.rank_environment import START_ID, rank_environment
 from hvd_nmt.common.units import count, duration
-from hvd_nmt.diagnosis.hosts import Host
-from hvd_nmt.diagnosis.link import Link, Links, Message
+from hvd_nmt.hosts.channel import Message
+from hvd_nmt.hosts.connection import Connection
+from hvd_nmt.hosts.connections import Connections
+from hvd_nmt.hosts.host_list import Host
 from hvd_nmt.launching import policy, preflight
 from hvd_nmt.launching.policy import AttemptEnd, Decision
 from hvd_nmt.launching.preflight import Job, Outlook
@@ -35,9 +37,9 @@ def supervise(job: Job) -> int:
 
 def dry_run(job: Job) -> list[str]:
     """What would be started where, as lines; variables by name. ClusterError: it cannot be."""
-    with Links(job.timeout_s) as links:
+    with Connections(job.timeout_s) as connections:
         outlook = _first_outlook(
-            job, links, lambda text: print(f"hvd_nmt.launch: {text}", file=sys.stderr)
+            job, connections, lambda text: print(f"hvd_nmt.launch: {text}", file=sys.stderr)
         )
     ranks = sum(host.slots for host in outlook.hosts)
     lines = [
@@ -51,11 +53,11 @@ def dry_run(job: Job) -> list[str]:
 
 
 def _first_outlook(
-    job: Job, links: Links, say: Callable[[str], None], patience_s: float = 0.0
+    job: Job, connections: Connections, say: Callable[[str], None], patience_s: float = 0.0
 ) -> Outlook:
     """What the hosts say; ranks of a launcher that was killed have a patience to end."""
     until_s = time.monotonic() + patience_s
-    while (outlook := preflight.look(job, links)).held_by and time.monotonic() < until_s:
+    while (outlook := preflight.ask_hosts(job, connections)).held_by and time.monotonic() < until_s:
         if len(outlook.hindrances) > 1:
             break  # what no patience mends
         run = f"another run ({outlook.held_by}) is in the run directory"
@@ -78,7 +80,7 @@ class _Supervision:
         self._stop = StopSignals()
         self._shown = RankOutput()
         self._events = Events()
-        self._links = Links(job.timeout_s, self._hear)
+        self._connections = Connections(job.timeout_s, self._hear)
         self._rendezvous = Rendezvous()
         self._id = secrets.token_hex(8)
         self._ends: list[AttemptEnd] = []
@@ -93,7 +95,7 @@ class _Supervision:
     def run(self) -> int:
         self._stop.listen()
         try:
-            with self._links:
+            with self._connections:
                 return self._run()
         except KeyboardInterrupt:  # between two starts
             return self._stopped(INTERRUPTED if self._stop.at_once else Preempted.exit_code)
@@ -122,13 +124,13 @@ class _Supervision:
             with self._stop.interrupting():
                 time.sleep(decision.pause_s)
 
-    def _hear(self, link: Link, message: Message | None) -> None:
+    def _hear(self, connection: Connection, message: Message | None) -> None:
         """In the threads that read what agents tell."""
         if message is not None and message.get("tell") == "output":
             rank, stream, text = (message[name] for name in ("rank", "stream", "text"))
-            self._shown.hear(rank, stream, text, lambda: link.tell("printed"))
+            self._shown.hear(rank, stream, text, lambda: connection.tell("printed"))
         elif message is None or message.get("states") != {}:
-            self._events.put((link, message))
+            self._events.put((connection, message))
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:
@@ -139,12 +141,14 @@ class _Supervision:
         """What the hosts say, once enough can be used."""
         if not self._ends:
             patience_s = signals.grace_s() + _BEYOND_GRACE_S
-            return _first_outlook(self._job, self._links, self._say_once, patience_s)
+            return _first_outlook(self._job, self._connections, self._say_once, patience_s)
         failures, waited_from_s = 0, time.monotonic()
         while True:
             for host in self._job.hosts:
-                self._links.to(host).tell("clear", launch_id=self._id)
-            outlook = preflight.look(self._job, self._links, self._saved_step, is_restart=True)
+                self._connections.to(host).tell("clear", launch_id=self._id)
+            outlook = preflight.ask_hosts(
+                self._job, self._connections, self._saved_step, is_restart=True
+            )
             for text in (*outlook.warnings, *outlook.hindrances):
                 self._say_once(text)
             if not outlook.hindrances:
@@ -164,7 +168,7 @@ class _Supervision:
             self._record("left out", why=outlook.left_out)
         for host, why in outlook.left_out.items():
             self._shown.say(f"without {host}: {why}")
-            self._links.drop(host)
+            self._connections.drop(host)
         start_id, next_start_id = (f"{self._id}.{len(self._ends) + n}" for n in (1, 2))
         self._record(
             "start", start_id=start_id, nic=nic, command=list(self._job.words),
@@ -173,8 +177,8 @@ class _Supervision:
         ranks = count(sum(host.slots for host in hosts), "rank")
         self._shown.say(f"starting {ranks} on {_named(hosts)}, network card {nic}.")
         return Attempt(
-            self._job, hosts, nic, start_id, next_start_id, self._links, self._events, self._shown,
-            self._stop,
+            self._job, hosts, nic, start_id, next_start_id, self._connections, self._events,
+            self._shown, self._stop,
         ).run(self._rendezvous)  # fmt: skip
 
     def _note_end(self, outcome: AttemptOutcome) -> None:

@@ -24,8 +24,8 @@ from hvd_nmt.common.errors import (
     reported,
     unwritten,
 )
+from hvd_nmt.common.heartbeat import LOST, Heartbeat
 from hvd_nmt.common.rank_environment import integer
-from hvd_nmt.training.heartbeat import LOST, Heartbeat
 
 try:
     import horovod.tensorflow as hvd

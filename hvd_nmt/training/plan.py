@@ -6,12 +6,13 @@ import dataclasses
 import numpy as np
 
 from hvd_nmt.checkpoints.contents import FLOAT_BYTES
+from hvd_nmt.common import heartbeat
 from hvd_nmt.common.units import data_size, percent, step_duration
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data import bleu, language
 from hvd_nmt.explain import machines
 from hvd_nmt.explain.exchange_cost import name_of, ring_bytes, sent_bytes_per_step
-from hvd_nmt.training import cluster, heartbeat, horovod, micro_batches, optimizer
+from hvd_nmt.training import cluster, horovod, micro_batches, optimizer
 from hvd_nmt.training.adam import Adam
 from hvd_nmt.training.exchange.all_reduce import AllReduce
 from hvd_nmt.training.setup import RunSetup

@@ -15,6 +15,7 @@ from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.run_files import ORIGIN, write_record
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import OptimizerState, keyed_variables
+from hvd_nmt.common import heartbeat
 from hvd_nmt.common.errors import Preempted
 from hvd_nmt.common.progress import say
 from hvd_nmt.common.rank_environment import START_ID
@@ -31,7 +32,6 @@ from hvd_nmt.training import (
     callbacks,
     cluster,
     devices,
-    heartbeat,
     horovod,
     run_directory,
     setup,

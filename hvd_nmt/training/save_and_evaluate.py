@@ -5,13 +5,14 @@ from typing import Any
 
 from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.saver import Saver
+from hvd_nmt.common import heartbeat
 from hvd_nmt.common.errors import Preempted
 from hvd_nmt.common.progress import say
 from hvd_nmt.common.units import duration
 from hvd_nmt.config.exchange import is_due
 from hvd_nmt.records import metrics
 from hvd_nmt.telemetry.events import EventStore, read_metrics
-from hvd_nmt.training import evaluation, heartbeat, horovod
+from hvd_nmt.training import evaluation, horovod
 from hvd_nmt.training.callbacks import StepCallback
 from hvd_nmt.training.evaluation import Evaluator
 from hvd_nmt.training.setup import RunSetup

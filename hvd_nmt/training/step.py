@@ -11,13 +11,14 @@ import tensorflow as tf
 import tf_keras as keras
 
 from hvd_nmt.checkpoints.state import OptimizerState, weights_to_train
+from hvd_nmt.common import heartbeat
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.config.schema import AUTO
 from hvd_nmt.model import dropout
 from hvd_nmt.model.loss import Loss, cross_entropy
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.telemetry.steps import pause_clock, step_time
-from hvd_nmt.training import heartbeat, horovod, micro_batches, optimizer
+from hvd_nmt.training import horovod, micro_batches, optimizer
 from hvd_nmt.training.exchange.all_reduce import AllReduce
 from hvd_nmt.training.exchange.base import GradientExchange
 from hvd_nmt.training.horovod import Rank

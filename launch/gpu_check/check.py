@@ -9,7 +9,8 @@ import numpy as np
 
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.data.corpus import DataDirectory
-from hvd_nmt.diagnosis import checks, probe
+from hvd_nmt.diagnosis import checks
+from hvd_nmt.hosts import facts
 from hvd_nmt.telemetry.gpu import GpuProbe
 
 ENV = os.environ
@@ -60,7 +61,7 @@ def gpu_in_use() -> int | None:
     """NVML's number of the GPU that this process computes with; None without one."""
     import tensorflow as tf
 
-    visible = checks.visible_gpus(probe.gpu({}))
+    visible = checks.visible_gpus(facts.gpu({}))
     return visible[0]["index"] if visible and tf.config.get_visible_devices("GPU") else None
 
 

@@ -8,8 +8,8 @@ import pytest
 from hvd_nmt.config import CheckpointConfig, Config, DataConfig, TrainingConfig, presets
 from hvd_nmt.diagnosis import checks
 from hvd_nmt.diagnosis.checks import FAIL, OK, PlannedRun, examine, table
-from hvd_nmt.diagnosis.hosts import Host, HostFacts
-from hvd_nmt.diagnosis.probe import PACKAGES
+from hvd_nmt.hosts.facts import PACKAGES, HostFacts
+from hvd_nmt.hosts.host_list import Host
 
 GB = 1_000_000_000
 FILES = dataclasses.replace(

@@ -10,8 +10,9 @@ from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.config import Config, DataConfig, ModelConfig, TrainingConfig, presets
 from hvd_nmt.diagnosis import prediction
 from hvd_nmt.diagnosis.checks import PlannedRun
-from hvd_nmt.diagnosis.hosts import Host, HostFacts
 from hvd_nmt.diagnosis.prediction import MARK, Measurement, Prediction
+from hvd_nmt.hosts.facts import HostFacts
+from hvd_nmt.hosts.host_list import Host
 
 BASE = presets()["base"][1]
 MEASURED = Measurement(all_reduce_s=1.7, latency_s=0.002, compute_s=0.1, tokens_per_step=62_400)

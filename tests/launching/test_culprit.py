@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
+from hvd_nmt.common import heartbeat
 from hvd_nmt.launching.culprit import LOST_END_S, OWN_END_S, RankExit, asked, find, without_cause
-from hvd_nmt.training import heartbeat
 
 HOSTS = {0: "a", 1: "a", 2: "b", 3: "b"}
 GRACE_S = 60.0

@@ -5,8 +5,9 @@ import dataclasses
 
 import pytest
 
-from hvd_nmt.diagnosis.hosts import Host, HostFacts
-from hvd_nmt.diagnosis.link import Links
+from hvd_nmt.hosts.connections import Connections
+from hvd_nmt.hosts.facts import HostFacts
+from hvd_nmt.hosts.host_list import Host
 from hvd_nmt.launch import config_of
 from hvd_nmt.launching import preflight
 from hvd_nmt.launching.preflight import Job, place
@@ -25,8 +26,8 @@ def test_the_first_slots_are_taken():
 
 @pytest.fixture(scope="module")
 def own_facts():
-    with Links(60.0) as links:
-        (answer,) = links.ask([Host("localhost", 1)], {})
+    with Connections(60.0) as connections:
+        (answer,) = connections.ask([Host("localhost", 1)], {})
     assert answer.error is None
     return answer.facts
 
@@ -46,10 +47,10 @@ def answers(own_facts, monkeypatch):
         facts["run_dir"] |= {"saved_step": None}
         told[name] = HostFacts(Host(name, 2), facts)
 
-    def ask(links, wanted, request):
+    def ask(connections, wanted, request):
         return [dataclasses.replace(told[host.name], host=host) for host in wanted]
 
-    monkeypatch.setattr(Links, "ask", ask)
+    monkeypatch.setattr(Connections, "ask", ask)
     monkeypatch.setattr(preflight, "is_here", lambda name: False)
     monkeypatch.setattr(preflight.psutil, "net_if_stats", dict)  # this one's cards
     return told
@@ -60,7 +61,7 @@ TRAIN = ("python", "-m", "hvd_nmt.train")
 
 def look(hosts, ranks, min_ranks, nic="", known_step=-1, is_restart=False, words=TRAIN):
     job = Job(words, config_of(words), hosts, ranks, min_ranks, nic)
-    return preflight.look(job, Links(1.0), known_step, is_restart)
+    return preflight.ask_hosts(job, Connections(1.0), known_step, is_restart)
 
 
 def lose(answers, name):

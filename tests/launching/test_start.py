@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from hvd_nmt.diagnosis.hosts import Host
-from hvd_nmt.diagnosis.link import Links
+from hvd_nmt.common import heartbeat
+from hvd_nmt.hosts.connections import Connections
+from hvd_nmt.hosts.host_list import Host
 from hvd_nmt.launching import start
 from hvd_nmt.launching.preflight import Job
 from hvd_nmt.launching.rank_output import RankOutput
 from hvd_nmt.launching.start import Attempt, Events, Rendezvous, StopSignals
-from hvd_nmt.training import heartbeat
 
 HOSTS = (Host("a", 1), Host("b", 1))
 
@@ -23,16 +23,19 @@ def silent(monkeypatch):
     """A start whose host b has told before its silence that its rank is in Python."""
     for name, seconds in {"_SETTLE_S": 0.1, "_SETTLE_STUCK_S": 0.1, "_ANSWER_S": 2.0}.items():
         monkeypatch.setattr(start, name, seconds)
-    job, told = Job((), None, HOSTS, 2, 2), (Links(1.0), Events(), RankOutput(), StopSignals())
+    job, told = (
+        Job((), None, HOSTS, 2, 2),
+        (Connections(1.0), Events(), RankOutput(), StopSignals()),
+    )
     start_ = Attempt(job, HOSTS, "", "1", "2", *told)
     start_._host_of = {0: "a", 1: "b"}
     state = {"section": heartbeat.STEP, "seconds": 9.0, "waits": False, "stopped": False}
     for rank, host in enumerate(HOSTS):
-        link = SimpleNamespace(host=host, is_open=True, heard_s=time.monotonic())
-        start_._open[host.name] = link
+        connection = SimpleNamespace(host=host, is_open=True, received_s=time.monotonic())
+        start_._open[host.name] = connection
         states = {rank: state | {"stuck": rank == 0, "waits": rank == 0}}
-        start_._note(link, {"tell": "states", "start_id": "1", "states": states})
-    start_._open["a"].heard_s = time.monotonic() + 60  # it goes on to tell
+        start_._note(connection, {"tell": "states", "start_id": "1", "states": states})
+    start_._open["a"].received_s = time.monotonic() + 60  # it goes on to tell
     return start_
 
 

@@ -9,8 +9,8 @@ import pytest
 from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.config import Config
-from hvd_nmt.diagnosis.hosts import Host
-from hvd_nmt.diagnosis.link import Links
+from hvd_nmt.hosts.connections import Connections
+from hvd_nmt.hosts.host_list import Host
 from hvd_nmt.launching import preflight, supervision
 from hvd_nmt.launching.preflight import Job, Outlook
 from hvd_nmt.launching.start import Attempt, AttemptOutcome
@@ -30,13 +30,13 @@ def supervised(tmp_path, monkeypatch):
 
         holders = iter(held_by)
 
-        def look(job, links, known_step=-1, is_restart=False):
+        def look(job, connections, known_step=-1, is_restart=False):
             hinders = hindrances if is_restart else ()
             return Outlook((HOST,), "lo", hinders, (), {}, known_step, next(holders, ""))
 
-        monkeypatch.setattr(preflight, "look", look)
+        monkeypatch.setattr(preflight, "ask_hosts", look)
         monkeypatch.setattr(Attempt, "run", lambda *_: next(ends))
-        monkeypatch.setattr(Links, "to", Mock())
+        monkeypatch.setattr(Connections, "to", Mock())
         monkeypatch.setattr(supervision.time, "sleep", pause)
         config = Config(run_dir=tmp_path)
         job = Job(("python",), config, (HOST,), 2, 2, wait_for_hosts_h=0.0, restarts_per_hour=100)

@@ -12,7 +12,7 @@ import toy
 
 NICS = """
 import json, subprocess
-from hvd_nmt.diagnosis import probe as diagnosis
+from hvd_nmt.hosts import facts
 from hvd_nmt.telemetry.host import NetworkProbe
 ip = lambda *words: subprocess.run(["ip", *words], check=True)
 ip("link", "set", "lo", "up")
@@ -22,7 +22,7 @@ ip("link", "set", "far0", "up")
 probe = NetworkProbe()
 both = probe.sample()
 ip("link", "set", "far0", "down")
-cut = diagnosis._nics({})
+cut = facts._nics({})
 ip("link", "delete", "eth0")
 left = probe.sample()
 print(json.dumps({"both": sorted(both), "cut": cut, "left": [*left],

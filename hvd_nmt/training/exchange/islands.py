@@ -15,10 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints.state import OptimizerState
+from hvd_nmt.common.heartbeat import EXCHANGE
 from hvd_nmt.training import horovod
 from hvd_nmt.training.exchange.base import LOWEST_LOSS_SCALE, GradientExchange, Replicas
 from hvd_nmt.training.exchange.over_hosts import HostGroups, grouped, joined, like, sum_over_hosts
-from hvd_nmt.training.heartbeat import EXCHANGE
 from hvd_nmt.training.micro_batches import Batch
 
 WAY_OF_TWO_HOSTS = 1.6

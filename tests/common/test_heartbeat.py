@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from hvd_nmt.training import heartbeat
+from hvd_nmt.common import heartbeat
 
 
 @pytest.fixture

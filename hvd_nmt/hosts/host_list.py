@@ -1,11 +1,10 @@
-"""The hosts that were named, and what they answer."""
+"""The hosts that a command names: their names and slots."""
 
 import re
 import socket
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -16,27 +15,14 @@ _ENTRY = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*)(?:(?::|\s+slots=)([1-9][0-9]
 
 @dataclass(frozen=True)
 class Host:
-    """A host that was asked for."""
+    """A host that is to be used."""
 
     name: str
     slots: int
-    """ranks to run there"""
+    """number of ranks to run there"""
 
 
-@dataclass(frozen=True)
-class HostFacts:
-    """What asking one host gave."""
-
-    host: Host
-    facts: dict[str, Any] = field(default_factory=dict)
-    """what `probe.facts` says there; {} if there was no answer"""
-    error: str | None = None
-    """why there was none, in words"""
-    clock_differs_s: float = 0.0
-    """from ours, with the time that the answer took on its way"""
-
-
-def named(text: str, file: Path | None) -> list[Host]:
+def read_hosts(text: str, file: Path | None) -> list[Host]:
     """The hosts of "v100a:2,v100b:2", or of a file with lines "NAME slots=RANKS"; [] for neither.
 
     One slot by default. ConfigError: both are given, the file is unreadable, or an entry is wrong.
@@ -77,12 +63,12 @@ def _hosts(entries: Iterable[str], where: str) -> list[Host]:
 
 
 def is_here(name: str) -> bool:
-    """Whether a name is this machine's, as horovodrun sees it: it resolves to an own address."""
+    """Whether a name is this machine's, as horovodrun sees it: it resolves to an address here."""
     if name in {"localhost", socket.gethostname(), socket.gethostname().partition(".")[0]}:
         return True
     try:
         addresses = {info[4][0] for info in socket.getaddrinfo(name, None)}
     except OSError:
         return False
-    own = {address.address for nic in psutil.net_if_addrs().values() for address in nic}
-    return bool(addresses & own)
+    here = {address.address for nic in psutil.net_if_addrs().values() for address in nic}
+    return bool(addresses & here)

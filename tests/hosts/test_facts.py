@@ -10,12 +10,12 @@ import sys
 import threading
 
 from hvd_nmt.data import corpus
-from hvd_nmt.diagnosis import probe
+from hvd_nmt.hosts import facts
 
 ANSWER = """
 import json, sys
-from hvd_nmt.diagnosis import probe
-print(json.dumps(probe.facts(json.load(sys.stdin))))
+from hvd_nmt.hosts import facts
+print(json.dumps(facts.gather(json.load(sys.stdin))))
 """
 
 
@@ -52,26 +52,26 @@ def test_a_question_that_fails_or_hangs_is_the_answer(monkeypatch):
         (lambda request: 1 / 0, "names: ZeroDivisionError: division by zero"),
         (lambda request: held.wait(600), "names: no answer within 0.2 s"),
     ):
-        monkeypatch.setattr(probe, "_QUESTIONS", {"cores": lambda request: 8, "names": question})
-        assert probe.facts({"deadline_s": 0.2}) == {"error": error}
+        monkeypatch.setattr(facts, "_FACTS", {"cores": lambda request: 8, "names": question})
+        assert facts.gather({"deadline_s": 0.2}) == {"error": error}
     held.set()
 
 
 def test_gpus_tell_what_they_are_and_whether_they_answer(nvml_library, monkeypatch):
     nvml_library.gpus, nvml_library.dead = 2, 1
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    found = probe.gpu({})
+    found = facts.gpu({})
     good, dead = found["gpus"]
     assert (good["name"], good["uuid"][-1], good["error"]) == ("Tesla V100-SXM2-16GB", "0", None)
     assert (dead["name"], dead["uuid"], dead["error"]) == ("GPU", "", "GPU is lost")
     assert found["visible_devices"] == "0"
-    assert probe.gpu({"device": "cpu"})["gpus"] == []
+    assert facts.gpu({"device": "cpu"})["gpus"] == []
 
 
 def test_a_run_directory_that_cannot_be_made_or_is_held(tmp_path):
     (tmp_path / "file").write_text("")
     for run_dir, error in (tmp_path / "file/run", "file: Not a directory"), ("/proc/sys", "/sys: "):
-        assert error in probe._run_dir({"run_dir": str(run_dir)})["error"]
+        assert error in facts._run_dir({"run_dir": str(run_dir)})["error"]
     (tmp_path / "model.ckpt-5.index").write_bytes(b"12345")
     (tmp_path / "best_models").mkdir()
     (tmp_path / "best_models" / "x").write_bytes(b"123")
@@ -79,20 +79,20 @@ def test_a_run_directory_that_cannot_be_made_or_is_held(tmp_path):
         lock.write("process 77 on v100a\n")
         lock.flush()
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found = probe._run_dir({"run_dir": str(tmp_path)})
+        found = facts._run_dir({"run_dir": str(tmp_path)})
         assert (found["held_by"], found["held_bytes"]) == ("process 77 on v100a", 8)
-    assert probe._run_dir({"run_dir": str(tmp_path)})["held_by"] is None
+    assert facts._run_dir({"run_dir": str(tmp_path)})["held_by"] is None
 
 
 def test_what_is_said_of_data(toy_data, tmp_path):
-    found, manifest = probe._data({"data": str(toy_data)}), corpus.read_manifest(toy_data)
+    found, manifest = facts._data({"data": str(toy_data)}), corpus.read_manifest(toy_data)
     assert (found["error"], found["hash"]) == (None, manifest.hash)
     assert found["pairs"] == manifest.parts["train"].pairs
-    missing = probe._data({"data": str(tmp_path / "nothing")})
+    missing = facts._data({"data": str(tmp_path / "nothing")})
     assert "does not exist" in missing["error"]
     assert not missing["exists"]
     copy = shutil.copytree(toy_data, tmp_path / "data")
     (copy / "spm.model").write_bytes(b"cut")
-    damaged = probe._data({"data": str(copy)})
+    damaged = facts._data({"data": str(copy)})
     assert "spm.model is not the file that was prepared" in damaged["error"]
     assert damaged["exists"]

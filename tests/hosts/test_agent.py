@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from hvd_nmt.diagnosis.link import Channel
+from hvd_nmt.hosts.channel import Channel
 
 RANK = """
 import os, signal, sys, time
@@ -23,7 +23,7 @@ BEATS = """
 from hvd_nmt.common.tensorflow_import import wait_as_spare
 wait_as_spare(lambda: say('imports ' + os.environ['HVD_NMT_START_ID']))
 say('needed ' + os.environ['HVD_NMT_START_ID'])
-from hvd_nmt.training import heartbeat
+from hvd_nmt.common import heartbeat
 beat = heartbeat.Heartbeat()
 beat.limit_s = 0.5
 beat.begin()
@@ -35,7 +35,7 @@ class Agent:
 
     def __init__(self, folder):
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "hvd_nmt.launching.agent"], cwd=folder,
+            [sys.executable, "-m", "hvd_nmt.hosts.agent"], cwd=folder,
             env=os.environ | {"HVD_NMT_GRACE_S": "2"}, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
@@ -253,7 +253,3 @@ def test_a_spare_waits_until_its_start_and_no_other(agent):
     agent.start("say('something else')", start_id="3")
     agent.says("something else")
     assert gone(left.pid)
-
-
-def test_facts(agent):
-    assert agent.ask("facts", request={"hosts": ["localhost"]})["facts"]["names"]["localhost"]

@@ -1,17 +1,17 @@
 """The agent of a host: the parent of the ranks that run there.
 
-    python -m hvd_nmt.launching.agent     started by `diagnosis.link`, here or through ssh
+    python -m hvd_nmt.hosts.agent     started by `hosts.connection`, here or through ssh
 
 Requests are JSON lines on standard input; those with an id are answered on standard output:
 
-    facts     what `diagnosis.probe` says of this host
+    facts     what `hosts.facts` gathers on this host
     clear     end what earlier agents of this launcher have left
-    start     start ranks, each with variables of its own
+    start     start ranks, each with its variables
     end       SIGTERM to the ranks if so asked, and after a patience SIGKILL to all that is left
-    alive     the launcher is there, and says so at least every `limit_s`
+    alive     the launcher is there, and sends this at least every `limit_s`
     printed   a piece of output was printed, and another may follow
 
-Unasked it tells what ranks print, how they end, and each second what they do. Without a launcher
+Unasked it sends what ranks print, how they end, and each second what they do. Without a launcher
 (end of input, or long silence) it asks the ranks to save, kills them after their grace, and ends.
 """
 
@@ -32,33 +32,34 @@ from typing import IO, Any, final
 import psutil
 
 from hvd_nmt.checkpoints.manifest import newest_step
-from hvd_nmt.common import signals
+from hvd_nmt.common import heartbeat, signals
 from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.common.version import code_hash
-from hvd_nmt.diagnosis import probe
-from hvd_nmt.diagnosis.link import Channel, Message
-from hvd_nmt.launching.rank_process import RankProcess
+from hvd_nmt.hosts import facts
+from hvd_nmt.hosts.channel import Channel, Message
+from hvd_nmt.hosts.rank_process import RankProcess
 from hvd_nmt.telemetry import jsonl
-from hvd_nmt.training import heartbeat
 
-_LOOK_S, _LOOK_AT_END_S = 1.0, 0.1
+_REPORT_S, _WAIT_FOR_END_S = 1.0, 0.1
+"""seconds between two reports of what ranks do, and between two looks while they end"""
 _GONE_S = 10.0
-"""for killed processes to be gone"""
+"""seconds for killed processes to be gone"""
 _LAST_WORDS_S = 2.0
-"""for what ranks printed before their end to be read"""
-_LOOKS_AT_TRAINING = 5
-"""until spares are started"""
-_ROOM = 2.0
-"""times the memory of the ranks, which must be free for spares"""
-_UNPRINTED, _NOBODY_PRINTS = 32, 1 << 20
-"""pieces of output that may be on their way: who reads nothing more stops the ranks, and no
-request; how many more may come when there is nobody to print them"""
+"""seconds for what ranks printed before their end to be read"""
+_REPORTS_OF_TRAINING = 5
+"""reports in which all ranks train, before spares are started"""
+_MEMORY_OF_SPARES = 2.0
+"""free memory that spares need, as a multiple of the memory of the ranks"""
+_UNPRINTED = 32
+"""pieces of output on their way: a reader who stops reading stops the ranks, and no request"""
+_UNREAD = 1 << 20
+"""pieces of output that may still come when the launcher is gone"""
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 @final
 class Agent:
-    """All that happens on this host; every method but `_hear` runs in the main thread."""
+    """All that happens on this host; every method but `_receive` runs in the main thread."""
 
     def __init__(self, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
         self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
@@ -66,36 +67,36 @@ class Agent:
         self._start_id = ""
         self._ranks: list[RankProcess] = []
         self._spares: dict[int, RankProcess] = {}
-        """for the next start, by the number of the rank"""
-        self._next_ranks: list[tuple[int, list[str], dict[str, str]]] = []
-        """of which there are no spares yet"""
-        self._looks_at_training = 0
+        """rank -> its process of the next start"""
+        self._missing_spares: list[tuple[int, list[str], dict[str, str]]] = []
+        """rank, command and variables of the next start's ranks without a spare"""
+        self._reports_of_training = 0
         self._end_requests: list[Message] = []
-        """not answered yet"""
+        """requests to end that are not answered yet"""
         self._kills_s = math.inf
-        """when what is left is killed"""
+        """time when what is left is killed"""
         self._leaves = False
-        self._looked_s = self._heard_s = time.monotonic()
+        self._reported_s = self._received_s = time.monotonic()
         self._silence_s = math.inf
-        self._channel = Channel(incoming, outgoing, self._hear)
+        self._channel = Channel(incoming, outgoing, self._receive)
 
     def serve(self) -> None:
-        """Until the launcher is gone and nothing is left of what was started."""
+        """Work until the launcher is gone and nothing is left of what was started."""
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: self._work.put(self._leave))
         while not self._leaves or self._end_requests:
             with contextlib.suppress(queue.Empty):
-                self._work.get(timeout=_LOOK_AT_END_S if self._end_requests else _LOOK_S)()
+                self._work.get(timeout=_WAIT_FOR_END_S if self._end_requests else _REPORT_S)()
             if self._end_requests:
-                self._go_on_ending()
-            if time.monotonic() > self._looked_s + _LOOK_S:
-                self._looked_s = time.monotonic()
-                self._look()
+                self._continue_to_end()
+            if time.monotonic() > self._reported_s + _REPORT_S:
+                self._reported_s = time.monotonic()
+                self._report()
         self._channel.close()
         self._channel.join(_LAST_WORDS_S)
 
-    def _hear(self, message: Message | None) -> None:
+    def _receive(self, message: Message | None) -> None:
         if message is None:
             self._work.put(self._leave)
         elif message["do"] == "printed":
@@ -104,22 +105,22 @@ class Agent:
             self._work.put(partial(self._do, message))
 
     def _do(self, message: Message) -> None:
-        self._heard_s = time.monotonic()
+        self._received_s = time.monotonic()
         match message["do"]:
             case "alive":
                 self._silence_s = message["limit_s"]
             case "facts":  # some may take long
                 threading.Thread(
-                    target=lambda: self._reply(message, facts=probe.facts(message["request"])),
+                    target=lambda: self._reply(message, facts=facts.gather(message["request"])),
                     daemon=True,
                 ).start()
             case "clear":
-                _end_earlier_agents(message["launch_id"])
+                _kill_earlier_ranks(message["launch_id"])
             case "start":
                 self._reply(message, **self._start(message))
                 for rank in self._ranks:
-                    printed = partial(self._tell_output, rank.number)
-                    rank.watch(self._room, printed, partial(self._tell_end, rank))
+                    send_output = partial(self._send_output, rank.number)
+                    rank.watch(self._room, send_output, partial(self._send_end, rank))
             case "end":
                 self._end(message)
 
@@ -127,89 +128,88 @@ class Agent:
         self._channel.send({"id": message["id"], **values})
 
     def _start(self, message: Message) -> Message:
-        self._start_id, self._ranks, self._next_ranks = message["start_id"], [], []
-        self._looks_at_training = 0
+        self._start_id, self._ranks, self._missing_spares = message["start_id"], [], []
+        self._reports_of_training = 0
         words = message["words"]
-        for number, own in message["ranks"]:
-            variables = {**message["variables"], **own, START_ID: self._start_id}
+        for number, rank_variables in message["ranks"]:
+            variables = {**message["variables"], **rank_variables, START_ID: self._start_id}
             try:
-                program = number, words, variables
-                rank = self._taken_spare(*program) or RankProcess(*program)
+                rank = self._take_spare(number, words, variables)
+                self._ranks.append(rank or RankProcess(number, words, variables))
             except OSError as error:
                 passes = error.errno in (errno.EAGAIN, errno.ENOMEM)
                 return {"error": f"{words[0]}: {error.strerror}", "passes": passes}
-            self._ranks.append(rank)
-            rank.imports_s = message["imports_s"] or math.inf
+            self._ranks[-1].imports_s = message["imports_s"] or math.inf
             if message["next_start_id"]:
                 variables = variables | {START_ID: message["next_start_id"]}
-                self._next_ranks.append((number, words, variables))
-        for left in self._spares.values():  # of another start than this one
-            left.discard()
+                self._missing_spares.append((number, words, variables))
+        for spare in self._spares.values():  # of another start than this one
+            spare.discard()
         self._spares = {}
         return {}
 
-    def _taken_spare(
+    def _take_spare(
         self, number: int, words: list[str], variables: dict[str, str]
     ) -> RankProcess | None:
-        """The spare that is this rank, if there is one: it becomes it."""
+        """The spare that becomes this rank, if there is one."""
         spare = self._spares.get(number)
         if spare is None or spare.program != (words, variables, code_hash()) or not spare.lives:
             return None
-        spare.need()
+        spare.use()
         return self._spares.pop(number)
 
     def _start_spares(self, states: dict[int, dict[str, Any]]) -> None:
-        """Once all ranks have trained for a while: their start needs the processors."""
+        """Start them once all ranks have trained for a while: a start needs the processors."""
         sections = {state["section"] for state in states.values()}
-        self._looks_at_training += bool(sections) and not sections & {"", heartbeat.START}
-        if self._looks_at_training < _LOOKS_AT_TRAINING:
+        self._reports_of_training += bool(sections) and not sections & {"", heartbeat.START}
+        if self._reports_of_training < _REPORTS_OF_TRAINING:
             return
-        wanted, self._next_ranks = self._next_ranks, []
+        missing, self._missing_spares = self._missing_spares, []
         with contextlib.suppress(psutil.Error, OSError):  # a rank ends, or nothing can start
             used = sum(psutil.Process(rank.process.pid).memory_info().rss for rank in self._ranks)
-            if psutil.virtual_memory().available > _ROOM * used:
-                for each in wanted:
-                    self._spares[each[0]] = RankProcess(*each, is_spare=True)
+            if psutil.virtual_memory().available > _MEMORY_OF_SPARES * used:
+                for number, words, variables in missing:
+                    self._spares[number] = RankProcess(number, words, variables, is_spare=True)
 
-    def _tell_output(self, rank: int, stream: int, text: str) -> None:
+    def _send_output(self, rank: int, stream: int, text: str) -> None:
         self._channel.send({"tell": "output", "rank": rank, "stream": stream, "text": text})
 
-    def _tell_end(self, rank: RankProcess) -> None:
+    def _send_end(self, rank: RankProcess) -> None:
         state = rank.state()
         self._channel.send({
             "tell": "ended", "start_id": rank.start_id, "rank": rank.number,
             "code": rank.process.returncode, "section": state["section"], "asked": state["asked"],
         })  # fmt: skip
-        self._work.put(lambda: None)  # to look at once
+        self._work.put(lambda: None)  # the main thread checks at once
 
-    def _look(self) -> None:
-        """At the ranks and the launcher, and say that this agent is there."""
+    def _report(self) -> None:
+        """Send what the ranks do, which also shows that this agent is there."""
         states = {rank.number: rank.state() for rank in self._ranks if rank.lives}
         self._channel.send({"tell": "states", "start_id": self._start_id, "states": states})
         for rank in self._ranks:
             rank.print_stacks(rank.number in states and states[rank.number]["stuck"])
-        if time.monotonic() > self._heard_s + self._silence_s:
+        if time.monotonic() > self._received_s + self._silence_s:
             self._leave()
-        if self._next_ranks:
+        if self._missing_spares:
             self._start_spares(states)
 
     def _leave(self) -> None:
-        """The launcher is gone: end the ranks, and then this process."""
+        """End the ranks, and then this process: the launcher is gone."""
         if not self._leaves:
             self._leaves = True
-            self._room.release(_NOBODY_PRINTS)
+            self._room.release(_UNREAD)
             self._end({"patience_s": signals.grace_s(), "asks": True})
 
     def _end(self, message: Message) -> None:
-        """Begin to; a second request may shorten the patience of the first."""
-        self._next_ranks = []
+        """Begin to end the ranks; a second request may shorten the patience of the first."""
+        self._missing_spares = []
         self._end_requests.append(message)
         self._kills_s = min(self._kills_s, time.monotonic() + message["patience_s"])
         for rank in self._ranks:
             if message["asks"] and rank.lives:
                 rank.process.terminate()
 
-    def _go_on_ending(self) -> None:
+    def _continue_to_end(self) -> None:
         left, now_s = self._left(), time.monotonic()
         if left and now_s < self._kills_s:
             return
@@ -219,16 +219,16 @@ class Agent:
         if left and now_s < self._kills_s + _GONE_S:
             return
         for rank in self._ranks:
-            rank.join(now_s + _LAST_WORDS_S)  # what they tell is of this start
+            rank.join(now_s + _LAST_WORDS_S)  # what they send is of this start
         for request in self._end_requests:
             if "id" in request:
                 run_dir = request["run_dir"]
-                found = {} if run_dir is None else _progress(Path(run_dir), self._start_id)
-                self._reply(request, left=len(left), **found)
+                progress = _progress(Path(run_dir), self._start_id) if run_dir else {}
+                self._reply(request, left=len(left), **progress)
         self._ranks, self._end_requests, self._kills_s = [], [], math.inf
 
     def _left(self) -> list[psutil.Process]:
-        """What lives of all that ranks have started: it stays below this process, or comes here."""
+        """Processes that ranks started and that live: they stay below this one, or come here."""
         spares = {spare.process.pid for spare in self._spares.values()}
         return [
             process for process in psutil.Process().children(recursive=True)
@@ -236,26 +236,26 @@ class Agent:
         ]  # fmt: skip
 
 
-def _end_earlier_agents(launch_id: str) -> None:
+def _kill_earlier_ranks(launch_id: str) -> None:
     """Kill what earlier agents of this launcher have started, and what that has started."""
-    found = []
+    killed = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             is_spare = process.ppid() == os.getpid()
             if is_spare or not process.environ().get(START_ID, "").startswith(launch_id):
                 continue
-            # A host may be a container or a network namespace beside others.
+            # A host may be a container or a network namespace next to others.
             if os.readlink("/proc/self/ns/net") == os.readlink(f"/proc/{process.pid}/ns/net"):
                 process.kill()
-                found.append(process)
-    psutil.wait_procs(found, _GONE_S)
+                killed.append(process)
+    psutil.wait_procs(killed, _GONE_S)
 
 
 def _progress(run_dir: Path, start_id: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    with contextlib.suppress(LookupError, TypeError, ValueError):  # of a damaged record
-        found = jsonl.reached(jsonl.read(run_dir / "metrics.jsonl", problems=[]), start_id)
-    return {"saved_step": newest_step(run_dir), "reached": found}
+    reached: dict[str, Any] = {}
+    with contextlib.suppress(LookupError, TypeError, ValueError):  # a damaged record
+        reached = jsonl.reached(jsonl.read(run_dir / "metrics.jsonl", problems=[]), start_id)
+    return {"saved_step": newest_step(run_dir), "reached": reached}
 
 
 def _is_alive(process: psutil.Process) -> bool:

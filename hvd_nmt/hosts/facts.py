@@ -1,4 +1,4 @@
-"""What one host says about itself, in its agent; without TensorFlow."""
+"""What one host reports about itself, in its agent; without TensorFlow."""
 
 import contextlib
 import dataclasses
@@ -11,30 +11,50 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from hvd_nmt.checkpoints import manifest, names, run_files
+from hvd_nmt.common.errors import DataError
+from hvd_nmt.common.files import is_locked
 from hvd_nmt.common.version import code_hash, horovod_built_with
+from hvd_nmt.data import corpus
+from hvd_nmt.hosts.host_list import Host
+from hvd_nmt.telemetry.gpu import GpuProbe
 
 PACKAGES = ("tensorflow", "tensorflow-text", "tf-keras", "horovod", "sentencepiece")
-"""which with different versions a run refuses to start"""
+"""packages with different versions of which a run refuses to start"""
 
 
-def facts(request: dict[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class HostFacts:
+    """What asking one host gave."""
+
+    host: Host
+    facts: dict[str, Any] = field(default_factory=dict)
+    """result of `gather` there; {} without an answer"""
+    error: str | None = None
+    """reason for no answer, in words"""
+    clock_differs_s: float = 0.0
+    """seconds from the clock here, with those that the answer took"""
+
+
+def gather(request: dict[str, Any]) -> dict[str, Any]:
     """Everything this host knows about itself.
 
     Args:
         request: any of `hosts` (all names), `run_dir`, `data`, `device`, `deadline_s`.
 
     Returns:
-        The values of `_QUESTIONS` by name, and `time_s`, by this host's clock at the end; or
-        `error`: which question was not answered, and why. A lost file server, say, answers none.
+        The values of `_FACTS` by name, and `time_s`, by this host's clock at the end; or `error`:
+        which fact is missing, and why. A lost file server, say, answers no question.
     """
     limit_s = request.get("deadline_s", 10.0)
-    pool = ThreadPoolExecutor(len(_QUESTIONS))
-    answers = {name: pool.submit(question, request) for name, question in _QUESTIONS.items()}
+    pool = ThreadPoolExecutor(len(_FACTS))
+    answers = {name: pool.submit(fact, request) for name, fact in _FACTS.items()}
     wait(answers.values(), limit_s)
     for name, answer in answers.items():
         if not answer.done():
@@ -45,33 +65,28 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _packages(request: dict[str, Any]) -> dict[str, str | None]:
-    found: dict[str, str | None] = {"Python": platform.python_version(), **dict.fromkeys(PACKAGES)}
+    versions: dict[str, str | None] = dict.fromkeys(PACKAGES)
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            versions[name] = importlib.metadata.version(name)
+    return {"Python": platform.python_version(), **versions}
 
 
 def gpu(request: dict[str, Any]) -> dict[str, Any]:
     """The GPUs of this host, and CUDA_VISIBLE_DEVICES; for a run on processors none."""
     if request.get("device") == "cpu":
         return {"gpus": [], "unavailable": "training.device is cpu", "visible_devices": None}
-    from hvd_nmt.telemetry.gpu import GpuProbe
-
     with contextlib.closing(GpuProbe()) as probe:
-        samples = probe.sample()
-        return {
-            "gpus": [
-                dataclasses.asdict(gpu) | {"error": sample["error"]}
-                for gpu, sample in zip(probe.gpus, samples, strict=True)
-            ],
-            "unavailable": probe.unavailable,
-            "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
-        }
+        gpus = [
+            dataclasses.asdict(gpu) | {"error": sample["error"]}
+            for gpu, sample in zip(probe.gpus, probe.sample(), strict=True)
+        ]
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return {"gpus": gpus, "unavailable": probe.unavailable, "visible_devices": visible}
 
 
 def _nics(request: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Of each network card whether it is up, and the speed of its link, None if not known."""
+    """Network card -> whether it is up, and the speed of its link; None: not known."""
     return {
         name: {"is_up": state.isup, "link_mbit_per_s": state.speed or None}
         for name, state in psutil.net_if_stats().items()
@@ -79,40 +94,37 @@ def _nics(request: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _names(request: dict[str, Any]) -> dict[str, list[str]]:
-    """The addresses of each host's name and of this host's own name; [] where there is none."""
+    """Name of each host, and what this one calls itself -> its addresses; []: it has none."""
     return {name: _addresses(name) for name in [*request.get("hosts", []), socket.gethostname()]}
 
 
 def _addresses(name: str) -> list[str]:
     try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError:
         return []
-    return list(dict.fromkeys(str(info[4][0]) for info in found))
+    return list(dict.fromkeys(str(info[4][0]) for info in infos))
 
 
 def routes(request: dict[str, Any]) -> dict[str, str | None]:
     """Host -> the card that leads there; None: no way. Connecting a UDP socket sends nothing."""
-    owner = {
+    nic_of = {
         address.address.partition("%")[0]: nic
         for nic, addresses in psutil.net_if_addrs().items()
         for address in addresses
     }
-    found: dict[str, str | None] = dict.fromkeys(request.get("hosts", []))
-    for name in found:
+    nic_to: dict[str, str | None] = dict.fromkeys(request.get("hosts", []))
+    for name in nic_to:
         for address in _addresses(name)[:1]:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
                 probe.connect((address, 9))
-                found[name] = owner.get(str(probe.getsockname()[0]))
-    return found
+                nic_to[name] = nic_of.get(str(probe.getsockname()[0]))
+    return nic_to
 
 
 def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
-    """The run directory, or the folder it is to be made in: its room, and who may write to it."""
-    from hvd_nmt.checkpoints import manifest, names, run_files
-    from hvd_nmt.common.files import is_locked
-
+    """The run directory, or the folder for it: its room, and whether it can be written."""
     path = Path(request.get("run_dir", "."))
     absolute = path.absolute()
     folder = next(folder for folder in (absolute, *absolute.parents) if folder.exists())
@@ -136,23 +148,20 @@ def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
 
 def _data(request: dict[str, Any]) -> dict[str, Any]:
     """What the prepared data directory holds; `error` where it cannot be used."""
-    from hvd_nmt.common.errors import DataError
-    from hvd_nmt.data import corpus
-
     path = Path(request.get("data", "."))
     try:
-        manifest = corpus.load(path).manifest
+        prepared = corpus.load(path).manifest
     except DataError as error:
         return {"error": str(error), "exists": (path / corpus.MANIFEST).exists()}
     return {
-        "error": None, "exists": True, "hash": manifest.hash,
-        "vocabulary_size": manifest.vocabulary_size,
-        "source_vocabulary_size": manifest.source_vocabulary_size,
-        "pairs": manifest.parts["train"].pairs,
+        "error": None, "exists": True, "hash": prepared.hash,
+        "vocabulary_size": prepared.vocabulary_size,
+        "source_vocabulary_size": prepared.source_vocabulary_size,
+        "pairs": prepared.parts["train"].pairs,
     }  # fmt: skip
 
 
-_QUESTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
+_FACTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "host": lambda request: socket.gethostname(),
     "code": lambda request: code_hash(),
     "cores": lambda request: len(os.sched_getaffinity(0)),

@@ -10,9 +10,9 @@ import sys
 import psutil
 import pytest
 
-from hvd_nmt.diagnosis import link
-from hvd_nmt.diagnosis.hosts import Host
-from hvd_nmt.diagnosis.link import Links
+from hvd_nmt.hosts import transport
+from hvd_nmt.hosts.connections import Connections
+from hvd_nmt.hosts.host_list import Host
 
 HERE, FAR, ONE, OTHER, REFUSES, BARE, DIES, HANGS, TELLS = (f"192.0.2.{n}" for n in range(1, 10))
 """addresses that are kept for documentation, for names would be looked up"""
@@ -49,12 +49,12 @@ def fake_ssh(tmp_path, monkeypatch):
     program.write_text(SSH)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr(link, "is_here", lambda name: name == HERE)
+    monkeypatch.setattr(transport, "is_here", lambda name: name == HERE)
 
 
 def asked(hosts, request, timeout_s):
-    with Links(timeout_s) as links:
-        return links.ask(hosts, request)
+    with Connections(timeout_s) as connections:
+        return connections.ask(hosts, request)
 
 
 def test_other_hosts_get_the_folder_python_and_environment_of_a_rank(
@@ -106,12 +106,13 @@ def test_a_host_that_hangs_costs_its_limit(fake_ssh):
 
 def test_an_interrupt_ends_ssh(fake_ssh):
     code = f"""
-from hvd_nmt.diagnosis.hosts import Host
-from hvd_nmt.diagnosis.link import Links
-with Links(60.0) as links:
-    links.to(Host("{HANGS}", 1))
+from hvd_nmt.hosts.host_list import Host
+from hvd_nmt.hosts import transport
+from hvd_nmt.hosts.connections import Connections
+with Connections(60.0) as connections:
+    connections.to(Host("{HANGS}", 1))
     print("asks", flush=True)
-    links.ask([Host("{HANGS}", 1)], {{}})
+    connections.ask([Host("{HANGS}", 1)], {{}})
 """
     words = [sys.executable, "-c", code]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as asker:

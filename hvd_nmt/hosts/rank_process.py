@@ -14,26 +14,25 @@ from typing import IO, Any, final
 
 import psutil
 
-from hvd_nmt.common import signals
+from hvd_nmt.common import heartbeat, signals
 from hvd_nmt.common.rank_environment import HEARTBEAT, SPARE, START_ID
 from hvd_nmt.common.version import code_hash
-from hvd_nmt.training import heartbeat
 
 _PIPE_BYTES = 1 << 16
 
 
 @final
 class RankProcess:
-    """A rank from its start on."""
+    """A rank from its start on, or a spare, which waits until it becomes one."""
 
     def __init__(
         self, number: int, words: list[str], variables: dict[str, str], *, is_spare: bool = False
     ) -> None:
         self.number = number
         self.program = words, variables, code_hash()
-        """what it runs: a spare becomes only a rank of the same"""
+        """command, variables and code: a spare becomes only a rank with the same"""
         self.imports_s = math.inf
-        """until it says what it does"""
+        """seconds until it has to report a section"""
         self.start_id = variables[START_ID]
         self._was_stuck = False
         self._began_s = time.monotonic()
@@ -52,8 +51,8 @@ class RankProcess:
             os.close(file)
         self._threads: list[threading.Thread] = []
 
-    def need(self) -> None:
-        """It is a spare, and becomes a rank now."""
+    def use(self) -> None:
+        """Let a spare become a rank."""
         self._began_s = time.monotonic()
         with contextlib.suppress(OSError):  # it has ended
             assert self.process.stdin is not None
@@ -61,7 +60,7 @@ class RankProcess:
             self.process.stdin.close()
 
     def discard(self) -> None:
-        """It is a spare, and nobody needs it."""
+        """End a spare."""
         self.process.kill()
         with self.process, self._page:  # closes all that is open
             pass
@@ -74,24 +73,23 @@ class RankProcess:
     def watch(
         self,
         room: threading.Semaphore,
-        printed: Callable[[int, str], None],
-        ended: Callable[[], None],
+        send_output: Callable[[int, str], None],
+        send_end: Callable[[], None],
     ) -> None:
-        """Tell in threads what it prints (stream, text) and its end; without `room` it waits."""
+        """Send in threads what it prints (stream, text) and its end; it prints if there is room."""
 
         def await_end() -> None:
             self.process.wait()
-            ended()
+            send_end()
 
         pipes = enumerate((self.process.stdout, self.process.stderr), 1)
-        read = [partial(_read, pipe, room, partial(printed, n)) for n, pipe in pipes if pipe]
-        work: list[Callable[[], None]] = [*read, await_end]
-        self._threads = [threading.Thread(target=each, daemon=True) for each in work]
+        read = [partial(_read, pipe, room, partial(send_output, n)) for n, pipe in pipes if pipe]
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (*read, await_end)]
         for thread in self._threads:
             thread.start()
 
     def join(self, until_s: float) -> None:
-        """Wait until all that it printed is told, and its end, but not for longer."""
+        """Wait until its output and its end are sent, but no longer."""
         for thread in self._threads:
             thread.join(max(0.0, until_s - time.monotonic()))
 
@@ -108,21 +106,21 @@ class RankProcess:
         deadline_s = state.stopped_deadline_s if is_stopped else state.deadline_s
         return {
             "section": state.section, "seconds": now_s - state.began_s,
-            # A rank may have come out of a collective, and loop before it says so.
+            # A rank may have come out of a collective, and loop before it writes that.
             "waits": state.waits and status == psutil.STATUS_SLEEPING,
             "stopped": is_stopped, "stuck": now_s > deadline_s, "asked": state.asked,
         }  # fmt: skip
 
     def print_stacks(self, is_stuck: bool) -> None:
-        """Have it print once where its threads are, each time when it gets stuck."""
+        """Have it print where its threads are, once each time that it gets stuck."""
         # Before it has a section the signal would end it.
         if is_stuck and not self._was_stuck and heartbeat.read(self._page).section:
             self.process.send_signal(heartbeat.STACKS)
         self._was_stuck = is_stuck
 
 
-def _read(pipe: IO[bytes], room: threading.Semaphore, printed: Callable[[str], None]) -> None:
-    """Bytes that are no UTF-8 are shown as such."""
+def _read(pipe: IO[bytes], room: threading.Semaphore, send: Callable[[str], None]) -> None:
+    """Send text as it comes; bytes that are no UTF-8 are shown as such."""
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
     is_over = False
     while not is_over:
@@ -130,5 +128,5 @@ def _read(pipe: IO[bytes], room: threading.Semaphore, printed: Callable[[str], N
         is_over = not data
         if text := decoder.decode(data, final=is_over):
             room.acquire()
-            printed(text)
+            send(text)
     pipe.close()
