@@ -24,7 +24,7 @@ from hvd_nmt.training.exchange.base import GradientExchange
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.micro_batches import Batch, RankGradients
 from hvd_nmt.training.step_clock import StepClock
-from hvd_nmt.training.step_result import Own, StepResult, Summed, packed, unpacked
+from hvd_nmt.training.step_result import Own, StepResult, packed, unpacked
 
 
 class TrainingModel(keras.Model):
@@ -114,12 +114,12 @@ class TrainingModel(keras.Model):
         own_4 = tf.cast(tf.stack([*times_3, tf.cast(not_finite, tf.float64)]), tf.float32)
         # Each rank fills its own place, so the sum holds the numbers of all. It is ready with the
         # last gradient and travels with it.
-        place_R = tf.one_hot(self.rank.index, self.rank.size)
-        ready_R, input_wait_R, paused_R, not_finite_R = tf.unstack(own_4[:, None] * place_R)
-        summed = Summed(
+        of_ranks_4xR = own_4[:, None] * tf.one_hot(self.rank.index, self.rank.size)
+        # The fields of `Summed`, those of ranks as one matrix: on a GPU each part is a launch.
+        summed = (
             per_token, loss.nll / target_tokens, self.stop_requested, self.end_requested,
-            batch["sentences"][0], batch["sentences"][1:], ready_R, input_wait_R, paused_R,
-            not_finite_R, exchange.tokens_by_host(batch, speaks=self.rank.is_first_on_host),
+            batch["sentences"][0], batch["sentences"][1:], of_ranks_4xR,
+            exchange.tokens_by_host(batch, speaks=self.rank.is_first_on_host),
         )  # fmt: skip
         sums = horovod.sum_over_ranks(packed(summed), name="step_sums")
         # The norm is read from all sums. An edge from what Horovod returns is not enough: with
