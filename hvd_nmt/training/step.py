@@ -24,7 +24,7 @@ from hvd_nmt.training.exchange.base import GradientExchange
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.micro_batches import Batch, RankGradients
 from hvd_nmt.training.step_clock import StepClock
-from hvd_nmt.training.step_result import Own, StepResult, packed, unpacked
+from hvd_nmt.training.step_result import StepResult, packed, unpacked
 
 
 class TrainingModel(keras.Model):
@@ -95,7 +95,7 @@ class TrainingModel(keras.Model):
         return self.config.jit_compile and self.micro_batches == 1
 
     def train_step(self, batch: Batch, began_2: tf.Tensor) -> tf.Tensor:
-        """Forward, backward, exchange, update; a float32 vector, see `step_result.unpacked`.
+        """Forward, backward, exchange, update; float32, see `StepNumbers`.
 
         `began_2` is float64: unix time at which this rank began to wait for the batch, and the
         seconds it waited.
@@ -115,7 +115,7 @@ class TrainingModel(keras.Model):
         # Each rank fills its own place, so the sum holds the numbers of all. It is ready with the
         # last gradient and travels with it.
         of_ranks_4xR = own_4[:, None] * tf.one_hot(self.rank.index, self.rank.size)
-        # The fields of `Summed`, those of ranks as one matrix: on a GPU each part is a launch.
+        # As in `StepNumbers`, those of ranks as one matrix: on a GPU each part is a launch.
         summed = (
             per_token, loss.nll / target_tokens, self.stop_requested, self.end_requested,
             batch["sentences"][0], batch["sentences"][1:], of_ranks_4xR,
@@ -133,8 +133,7 @@ class TrainingModel(keras.Model):
             newest = exchange.common(weights)
             optimizer.move_average(means, newest, self.config.ema_decay, self.step)
         skipped = tf.cast(self.step - self.optimizer.iterations, tf.float32)
-        alone = Own(norm, source_tokens, target_tokens, waited_s, scale, skipped)
-        return tf.concat([sums, packed(alone)], 0)
+        return packed([sums, norm, source_tokens, target_tokens, waited_s, scale, skipped])
 
     def own_gradients(self, batch: Batch, slices: int, *, compiled: bool = False) -> RankGradients:
         """Loss and gradients of this rank alone, in slices or as a program of XLA for each shape.
@@ -197,22 +196,22 @@ class TrainingModel(keras.Model):
     def _result(self, values: list[float], started_s: float) -> StepResult:
         """What the step gave that began at `started_s`; what follows it is done."""
         sizes = {"ranks": self.rank.size, "corpora": self.corpora, "hosts": self.exchange.hosts}
-        summed, own = unpacked(values, **sizes)
+        numbers = unpacked(values, **sizes)
         step = int(self.step)
-        exchange_s = self.exchange.end_step(step, summed.tokens_by_host)
+        exchange_s = self.exchange.end_step(step, numbers.tokens_by_host)
         ended_s = time.perf_counter()
         total_s, longest_s = ended_s - started_s, ended_s - self._together_s
         self._together_s = ended_s
         # TensorFlow has no clock but the wall's, and one that was set in the step says anything.
         # No rank began this step before all had left the one before.
-        ready_s = [min(max(0.0, s), longest_s) for s in summed.rank_ready_s]
-        waited_s = max(0.0, own.waited_s) + (exchange_s or 0.0)
-        times = waited_s, self.rank.index, ready_s, summed.rank_input_wait_s
-        numbers = own.gradient_norm, own.loss_scale, summed.rank_not_finite
+        ready_s = [min(max(0.0, s), longest_s) for s in numbers.rank_ready_s]
+        waited_s = max(0.0, numbers.waited_s) + (exchange_s or 0.0)
+        times = waited_s, self.rank.index, ready_s, numbers.rank_input_wait_s
+        norm, not_finite = numbers.gradient_norm, numbers.rank_not_finite
         return StepResult(
-            **summed._asdict() | own._asdict() | {"rank_ready_s": ready_s},
+            **vars(numbers) | {"rank_ready_s": ready_s},
             step=step,
-            is_left_out=self.exchange.is_left_out(*numbers),
+            is_left_out=self.exchange.is_left_out(norm, numbers.loss_scale, not_finite),
             step_s=total_s,
             exchange_s=exchange_s,
             step_time=step_time(total_s, *times),

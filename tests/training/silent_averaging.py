@@ -33,7 +33,7 @@ from hvd_nmt.training.exchange import over_hosts
 from hvd_nmt.training.exchange.all_reduce import AllReduce
 from hvd_nmt.training.exchange.base import GradientExchange
 from hvd_nmt.training.step import TrainingModel
-from hvd_nmt.training.step_result import Own, Summed
+from hvd_nmt.training.step_result import StepNumbers
 
 FIRST_ONLY = hvd.ProcessSet([0])
 TINY = ModelConfig(1, 1, 16, 2, 32, max_length=16, dropout=0.0, attention_dropout=0.0,
@@ -173,7 +173,7 @@ class LocalGradients(TrainingModel):
         pairs = [(g, w) for g, w in zip(gradients, weights, strict=True) if g is not None]
         self.optimizer.apply_gradients(pairs)
         self.step.assign_add(1)
-        numbers = len(Summed._fields) + len(Own._fields) - 6  # those with places
+        numbers = len(dataclasses.fields(StepNumbers)) - 6  # those with places
         return tf.zeros([numbers + 4 * self.rank.size])
 
 
