@@ -39,7 +39,7 @@ from hvd_nmt.common.errors import spoken_in_python
 from hvd_nmt.common.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from hvd_nmt.reporting.questions import RunSummary
+    from hvd_nmt.reporting.run_summary import RunSummary
     from hvd_nmt.translation.engine import Engine
     from hvd_nmt.translation.scoring import Comparison
     from hvd_nmt.translation.settings import Settings
@@ -132,7 +132,7 @@ def open_run(path: _Path) -> "RunSummary":
     Raises RunError: it is neither.
     """
     from hvd_nmt.records.read import read_any_run
-    from hvd_nmt.reporting.questions import RunSummary
+    from hvd_nmt.reporting.run_summary import RunSummary
 
     return RunSummary(read_any_run(Path(path).absolute()))
 

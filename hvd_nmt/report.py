@@ -19,7 +19,7 @@ from tyro.conf import Positional
 from hvd_nmt.config import command_line
 from hvd_nmt.records.read import read_any_run
 from hvd_nmt.reporting import render
-from hvd_nmt.reporting.questions import RunSummary
+from hvd_nmt.reporting.run_summary import RunSummary
 
 
 @dataclass(frozen=True)

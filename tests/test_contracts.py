@@ -1,7 +1,9 @@
 """Sizes and docstrings of the code base; style, types, import directions: make lint."""
 
 import ast
+import graphlib
 import re
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,6 +37,17 @@ def test_file_names_are_unique():
     assert len(set(names)) == len(names)
 
 
+def test_no_modules_import_each_other_in_a_circle():
+    """Imports within functions and for types alone count, too; a CycleError has the circle."""
+    modules = {
+        ".".join(path.with_suffix("").parts).removesuffix(".__init__"): module
+        for path, module in MODULES.items()
+    }
+    graph = {name: set(_imported(module, modules)) for name, module in modules.items()}
+    assert {"hvd_nmt.records.record", "hvd_nmt.config"} <= graph["hvd_nmt.records.read"]
+    graphlib.TopologicalSorter(graph).prepare()
+
+
 def test_class_names_are_unique():
     names = [
         node.name
@@ -66,6 +79,16 @@ def test_every_public_module_class_and_function_says_what_it_is():
         if ast.get_docstring(node) is None
     ]
     assert silent == []
+
+
+def _imported(module: ast.Module, names: Collection[str]) -> Iterator[str]:
+    """The modules among some names that the import statements of a module name."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in names)
+        elif isinstance(node, ast.ImportFrom):
+            wanted = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in names else str(node.module) for name in wanted)
 
 
 def _lines_without_docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

@@ -6,25 +6,12 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from html import escape
 from typing import final
 
 from markdown import Markdown
 
 _NUMBER = re.compile(r"[-+]?\d|(unknown|not encoded)?$")
-
-
-class RunState(StrEnum):
-    """Whether a run goes on."""
-
-    RUNNING = "running"
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    """before it was finished, and it says so"""
-    SILENT = "silent"
-    """it ended without saying so"""
-    NO_CLOCK = "no clock"
 
 
 @dataclass(frozen=True)
@@ -53,7 +40,7 @@ class Answer:
     number: int = 0
     question: str = ""
     how: str = ""
-    """how it was computed; both from `questions.md`"""
+    """how it was computed"""
 
     def parts(self) -> tuple[str, str, str]:
         """Markdown of the question with its answer, of the tables, and of how it was computed."""

@@ -8,12 +8,14 @@ from hvd_nmt.checkpoints.run_files import NOT_FINITE
 from hvd_nmt.common.units import count, data_size, percent
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Answer, Table
-from hvd_nmt.reporting.questions import RunSummary
+from hvd_nmt.reporting.run_facts import RunFacts
 
 
-def training_set(summary: RunSummary) -> Answer:
-    """Question 7."""
-    run = summary.record
+def training_set(facts: RunFacts) -> Answer:
+    """From the manifest that `hvd_nmt.prepare` wrote: UTF-8 bytes and lines of the kept pairs, with
+    one byte for each line end. One MB is 1e6 bytes.
+    """
+    run = facts.record
     manifest = run.manifest
     train = manifest.get("parts", {}).get("train")
     if not train:
@@ -92,9 +94,9 @@ def _corpora(run: Run) -> Table:
     return Table("The corpora, over the whole run", head, [*map(row, run.manifest["corpora"])])
 
 
-def checkpoint_files(summary: RunSummary) -> Answer:
-    """Question 8."""
-    found = summary.anatomy
+def checkpoint_files(facts: RunFacts) -> Answer:
+    """The files that begin with the checkpoint's prefix, and the table of its variables."""
+    found = facts.anatomy
     if isinstance(found, str):
         return Answer(
             "In general: .data has the values of all variables, .index has the place of each of "
@@ -113,9 +115,11 @@ def checkpoint_files(summary: RunSummary) -> Answer:
     )  # fmt: skip
 
 
-def checkpoint_size(summary: RunSummary) -> Answer:
-    """Question 9."""
-    found, parameters = summary.anatomy, summary.record.parameters
+def checkpoint_size(facts: RunFacts) -> Answer:
+    """The bytes of a variable are its number of values times the size of its type. Predicted from
+    the sizes of the model alone: weights x 3 (the weight itself and Adam's two moments) x 4 bytes.
+    """
+    found, parameters = facts.anatomy, facts.record.parameters
     if isinstance(found, str):
         if parameters is None:
             return Answer(f"Not known: {found}", known=False)

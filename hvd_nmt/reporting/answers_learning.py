@@ -9,12 +9,16 @@ from hvd_nmt.explain.learning import CANNOT_TELL, FullyTrained
 from hvd_nmt.explain.machines import Estimate
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Answer, Table
-from hvd_nmt.reporting.questions import RunSummary
+from hvd_nmt.reporting.run_facts import RunFacts
 
 
-def fully_trained(summary: RunSummary) -> Answer:
-    """Question 2."""
-    run = summary.record
+def fully_trained(facts: RunFacts) -> Answer:
+    """A curve a + b x step^-c is fitted to the best measure with enough values after the warm-up:
+    BLEU, else validation loss, else training loss. Draws of all curves that fit the points give the
+    gain from more steps, with 90 % intervals. A run is trained if twice the steps surely bring less
+    than 0.5 BLEU, or 0.02 nats of a loss. The curve holds for this schedule only.
+    """
+    run = facts.record
     fit = learning.fully_trained(run)
     answer = {
         "trained": "Yes, as far as this recipe goes: more steps bring no gain that counts.",
@@ -68,20 +72,24 @@ def _unit(fit: FullyTrained) -> str:
     return "points" if fit.measure == "BLEU" else "nats"
 
 
-def overfitting(summary: RunSummary) -> Answer:
-    """Question 3."""
-    found = learning.overfitting(summary.record)
+def overfitting(facts: RunFacts) -> Answer:
+    """Straight lines with Student's 90 % intervals are fitted to both losses of the last third of
+    the run (at least four evaluations). The run overfits if the validation loss surely rises and
+    the training loss does not. It also overfits if the validation loss is far above an earlier
+    minimum. A difference between the two losses is no sign: training is measured with dropout.
+    """
+    found = learning.overfitting(facts.record)
     best, tail, trend = found.best, found.tail, found.validation_trend
     if best is None or trend is None:
         return Answer(
-            _missing("validation losses", summary.record),
+            _missing("validation losses", facts.record),
             (f"It takes {learning.FEWEST_EVALUATIONS} of them to see a trend, not "
              f"{len(found.losses)}.",), known=False,
         )  # fmt: skip
     answer = {
         "overfitting": "Yes: more dropout or more data would help; best_models keeps the best.",
         "not overfitting": "No.",
-        CANNOT_TELL: _missing("validation losses", summary.record),
+        CANNOT_TELL: _missing("validation losses", facts.record),
     }[found.verdict]
     last = found.losses[-1]
     end = "the last" if best == last else f"and is {last[1]:.4f} at step {last[0]:,}"
@@ -101,9 +109,11 @@ def _signed(trend: Estimate) -> str:
     return f"{trend.value:+.4f} nats (90 % interval {trend.low:+.4f} to {trend.high:+.4f})"
 
 
-def learning_rate(summary: RunSummary) -> Answer:
-    """Question 6."""
-    run = summary.record
+def learning_rate(facts: RunFacts) -> Answer:
+    """The formula of `training.decay` with the numbers of the configuration. transformer_policy is
+    equation 3 of Vaswani et al. 2017 times a factor. The points are the recorded rates.
+    """
+    run = facts.record
     schedule, seen = learning.schedule(run), learning.series(run.intervals, "learning_rate")
     recorded = "No learning rate was recorded to compare with."
     if seen:

@@ -1,4 +1,4 @@
-"""The questions about the network, and in words what bound the steps of a run."""
+"""The questions about the network."""
 
 from collections.abc import Iterable
 from operator import attrgetter
@@ -11,68 +11,20 @@ from hvd_nmt.explain.intervals import by_settings, last_settings
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Answer, Table
-from hvd_nmt.reporting.questions import RunSummary
+from hvd_nmt.reporting.run_facts import RunFacts
+from hvd_nmt.reporting.verdict_sentence import (
+    MOST_PHASES,
+    computing,
+    in_steps,
+    is_alone,
+    sentence,
+    settings,
+    span,
+)
 
 _ALONE = "No: one rank exchanges no gradients."
-_LIMIT = percent(bottleneck.BINDING_SHARE)
-_MOST_PHASES = 2  # that the headline tells
 _MOST_STALLS = 5  # that are listed
-_MOST_SHARES = 4  # of phases with one bottleneck, that the headline tells
 _USUAL_OFF = 5.0  # percent, which need no explanation
-_WAITS = {
-    NETWORK: "the network between the hosts",
-    bottleneck.LOCAL: "sums between the ranks of one host",
-    bottleneck.INPUT: "waiting for input",
-}
-"""kinds of bottleneck, as what takes a share of each step"""
-
-
-def sentence(verdict: Verdict, run: Run) -> str:
-    """The verdict in words: what took how much of each step; of two phases, of both."""
-    slow, phases = verdict.slow_phase, verdict.phases
-    if slow is None:
-        if not run.intervals:
-            return "Not known yet: no step was recorded."
-        known = "no step times" if verdict.step_s is None else "step times, but not their parts"
-        return (
-            f"The record of {run.name} has {known}, so it is unknown what limited the steps. "
-            "hvd_nmt measures that while it trains."
-        )
-    what, share = _what_took(slow)
-    waits = slow.wait == bottleneck.INPUT or not _is_alone(run)
-    if len(phases) == _MOST_PHASES:
-        (before, first_share), (what, share) = map(_what_took, phases)
-        what = "" if what == before else f"{what} "
-        text = (
-            f"{before} took {first_share} of each step to step {phases[0].last_step:,}, then "
-            f"{what}{share}."
-        )
-    elif 1 < len(phases) <= _MOST_SHARES and {what} == {_what_took(of)[0] for of in phases}:
-        *shares, last = (_what_took(of)[1] for of in phases)
-        text = f"{what} took {', '.join(shares)} and {last} of each step, in {len(phases)} phases."
-    elif len(phases) > 1:
-        text = f"{_in_steps(slow)}."
-    else:
-        text = f"{what} took {share} of each step"
-        if slow.kind == bottleneck.MIXED:
-            text += f", near the {_LIMIT} from which on it is a limit"
-        elif slow.kind == COMPUTE and round(slow.share, 3) and waits:
-            text += f"; {_wait(slow)} took {percent(slow.share)}"
-        text += "."
-    if verdict.stalls:
-        more_s = duration(sum(stall.seconds for stall in verdict.stalls))
-        text += f" {count(len(verdict.stalls), 'stall').capitalize()} took {more_s} more."
-    if len(by_settings(run)) > 1:
-        text = f"{', '.join(_settings(last_settings(run)))}: {text}"
-    return text[:1].upper() + text[1:]
-
-
-def _settings(part: Run) -> tuple[str, str]:
-    """Of steps with equal settings: which they are, and how they were done."""
-    first, last = part.intervals[0], part.intervals[-1]
-    where = f"{count(part.ranks, 'rank')} on {count(len(set(part.hosts)), 'host')}"
-    name = name_of(part.start_of(last).exchange)
-    return f"steps {first.step - first.steps + 1:,} to {last.step:,}", f"{name}, {where}"
 
 
 def each_setting(run: Run) -> tuple[Table, ...]:
@@ -80,7 +32,7 @@ def each_setting(run: Run) -> tuple[Table, ...]:
     if len(parts := by_settings(run)) < 2:
         return ()
     rows = tuple(
-        (*_settings(part), step_duration(of.step_s or 0.0), sentence(of, part))
+        (*settings(part), step_duration(of.step_s or 0.0), sentence(of, part))
         for part, of in zip(parts, map(bottleneck.verdict, parts), strict=True)
     )
     title = "Settings changed between starts; nothing above is a mean over several"
@@ -88,45 +40,11 @@ def each_setting(run: Run) -> tuple[Table, ...]:
     return (Table(title, head, rows),)
 
 
-def _what_took(phase: Phase) -> tuple[str, str]:
-    """What took most of the time that a phase waited, or computing, and the share of a step."""
-    if phase.kind == COMPUTE:
-        return "computing", _computing(phase)
-    if phase.kind == bottleneck.SHARED:
-        who = f"computing, with {phase.others_percent:.0f} % of the processors for other programs,"
-        return who, _computing(phase)
-    if phase.kind == PROCESSORS:
-        return "the exchange, probably for lack of free processors,", percent(phase.share)
-    return _wait(phase), percent(phase.share)
-
-
-def _wait(phase: Phase) -> str:
-    if phase.round_trip_s is not None:
-        return "round trips between the hosts"
-    if phase.wait == bottleneck.PAUSED:
-        return f"pauses of {phase.lag.who}"
-    late = f"waiting for {phase.lag.who}"
-    return late if phase.wait == bottleneck.STRAGGLER else _WAITS[phase.wait]
-
-
-def _in_steps(phase: Phase) -> str:
-    what, share = _what_took(phase)
-    return f"In {_span(phase)} {what} took {share} of each step"
-
-
-def _span(phase: Phase) -> str:
-    return f"steps {phase.first_step:,} to {phase.last_step:,}"
-
-
-def _computing(phase: Phase) -> str:
-    return percent((phase.step.compute_s or 0.0) / (phase.step.step_s or 1.0))
-
-
 def _details(phase: Phase, verdict: Verdict) -> Iterable[str]:
-    steps, lag = _span(phase), phase.lag
+    steps, lag = span(phase), phase.lag
     if len(verdict.phases) > 1:
-        rest = "" if phase.kind == COMPUTE else f", computing {_computing(phase)}"
-        yield f"{_in_steps(phase)}{rest}; a step took {step_duration(phase.step.step_s or 0.0)}."
+        rest = "" if phase.kind == COMPUTE else f", computing {computing(phase)}"
+        yield f"{in_steps(phase)}{rest}; a step took {step_duration(phase.step.step_s or 0.0)}."
     if phase.kind == bottleneck.STRAGGLER:
         yield (
             f"In {steps} {lag.who} computes {step_duration(lag.compute_s)} in each step. "
@@ -153,20 +71,27 @@ def _details(phase: Phase, verdict: Verdict) -> Iterable[str]:
         )
 
 
-def network_bound(summary: RunSummary) -> Answer:
-    """Question 5."""
-    run, verdict, slow = last_settings(summary.record), summary.verdict, summary.verdict.slow_phase
+def network_bound(facts: RunFacts) -> Answer:
+    """Each rank measures when its gradients are ready and when their sum arrives. The time after
+    the slowest rank is ready is exposed communication. A part of the step limits it if it takes
+    more than 20 %. For the slowest rank, that part is its extra computing time against the typical
+    rank; for a slow host, against the fastest host. The first interval of each start does not
+    count. A phase ends where a part of the step changes for good. Predicted bytes of each host in a
+    step: the ring law, 2 (N-1)/N x gradient bytes (Patarasuk and Yuan 2009). Other exchanges have
+    other laws (explain/exchange_cost.py). Seen bytes: the counter of the network card.
+    """
+    run, verdict, slow = last_settings(facts.record), facts.verdict, facts.verdict.slow_phase
     if slow is None:
-        return _unmeasured_network(summary)
+        return _unmeasured_network(facts)
     kinds = {phase.kind for phase in verdict.phases}
-    short = "Yes." if verdict.kind == NETWORK else _ALONE if _is_alone(run) else "No."
+    short = "Yes." if verdict.kind == NETWORK else _ALONE if is_alone(run) else "No."
     if verdict.kind == PROCESSORS:
         short = "Probably not."
     if NETWORK in kinds and len(kinds) > 1:
         short = "Partly."
-        if len(verdict.phases) > _MOST_PHASES and slow.kind != NETWORK:
+        if len(verdict.phases) > MOST_PHASES and slow.kind != NETWORK:
             of_network = [phase for phase in verdict.phases if phase.kind == NETWORK]
-            short += f" {_in_steps(max(of_network, key=attrgetter('seconds')))}."
+            short += f" {in_steps(max(of_network, key=attrgetter('seconds')))}."
     elif verdict.kind == bottleneck.MIXED and slow.wait == NETWORK:
         short = "Perhaps."
     evidence = [said for phase in verdict.phases for said in _details(phase, verdict)]
@@ -198,15 +123,15 @@ def network_bound(summary: RunSummary) -> Answer:
             "No wait is a limit: more GPUs or hosts, a faster device or a smaller model shorten "
             "these steps; so do 16 bits (training.precision) where they are not used yet."
         )
-    where = f" ({_span(slow)})" * (len(verdict.phases) > 1)
+    where = f" ({span(slow)})" * (len(verdict.phases) > 1)
     title = (
         f"What would make a step of {step_duration(step_s)}{where} shorter, predicted for equal "
         "work"
     )
     advice = [Table(title, ("change", "step", "speed", "why"), rows)] if rows else []
-    tables = (*advice, *each_setting(summary.record))
+    tables = (*advice, *each_setting(facts.record))
     also = " Probably another program sends, too." if other else ""
-    return Answer(f"{short} {summary.sentence}{also}", tuple(evidence), tables)
+    return Answer(f"{short} {facts.sentence}{also}", tuple(evidence), tables)
 
 
 def _stalls(verdict: Verdict) -> Iterable[str]:
@@ -229,7 +154,7 @@ def _other_program(verdict: Verdict, run: Run) -> str:
     most, phase = max(found, key=lambda one: one[0].bytes_per_step)
     return (
         f"Probably another program, which the record cannot name, also sends: {most.host} sent "
-        f"{data_size(most.bytes_per_step)} a step in {_span(phase)}, and training sends "
+        f"{data_size(most.bytes_per_step)} a step in {span(phase)}, and training sends "
         f"{data_size(predicted)}."
     )
 
@@ -254,21 +179,16 @@ def _bytes(verdict: Verdict, other: str) -> Iterable[str]:
     slow = verdict.slow_phase
     limits = slow is not None and slow.kind in (NETWORK, PROCESSORS)
     if slow and limits and slow.link_MB_per_s and slow.round_trip_s is None:
-        where = f" in {_span(slow)}" * (len(verdict.phases) > 1)
+        where = f" in {span(slow)}" * (len(verdict.phases) > 1)
         link = f"the link carried about {link_speed(slow.link_MB_per_s)}"
         yield f"While they travelled{where}, {link}."
     if verdict.card_MB_per_s:
         yield f"The network card reports a link of {link_speed(verdict.card_MB_per_s)}."
 
 
-def _is_alone(run: Run) -> bool:
-    """One rank, and no sign of others: a log of Horovod may show one rank of many."""
-    return len(run.hosts) == 1 and not run.config.get("openseq2seq", {}).get("use_horovod")
-
-
-def _unmeasured_network(summary: RunSummary) -> Answer:
-    run, step_s = summary.record, summary.verdict.step_s
-    if _is_alone(run):
+def _unmeasured_network(facts: RunFacts) -> Answer:
+    run, step_s = facts.record, facts.verdict.step_s
+    if is_alone(run):
         return Answer(_ALONE)
     evidence = [
         "Missing: how long each step waited for its gradients, and the rate of the network card. "
@@ -283,13 +203,16 @@ def _unmeasured_network(summary: RunSummary) -> Answer:
             f"{sent / 1e6 / step_s:.1f} MB/s in the mean. If the link between the hosts carries "
             "little more, it was the bottleneck."
         )
-    return Answer(summary.sentence, tuple(evidence), known=False)
+    return Answer(facts.sentence, tuple(evidence), known=False)
 
 
-def step_and_traffic(summary: RunSummary) -> Answer:
-    """Question 11."""
-    run, verdict = last_settings(summary.record), summary.verdict
-    if _is_alone(run) or (len(set(run.hosts)) == 1 and UNKNOWN_HOST not in run.hosts):
+def step_and_traffic(facts: RunFacts) -> Answer:
+    """For each logged interval: its mean step time, and the mean rate of the busiest network card
+    (except loopback), of the host that sent most. Pearson's correlation r has Fisher's 95 %
+    interval.
+    """
+    run, verdict = last_settings(facts.record), facts.verdict
+    if is_alone(run) or (len(set(run.hosts)) == 1 and UNKNOWN_HOST not in run.hosts):
         return Answer(
             "Not at all: all ranks are on one host, and nothing crosses a network.",
             (f"{count(run.ranks, 'rank')} on {run.hosts[0]}.",),
@@ -329,4 +252,4 @@ def step_and_traffic(summary: RunSummary) -> Answer:
             f"The exposed communication {said}: r = {cause.value:.2f} (95 %: {cause.low:.2f} to "
             f"{cause.high:.2f})."
         )
-    return Answer(f"{text}. {summary.sentence}", tuple(evidence))
+    return Answer(f"{text}. {facts.sentence}", tuple(evidence))

@@ -2,16 +2,15 @@
 
 import datetime
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
 from statistics import median
 
 from hvd_nmt.common.units import count, duration, flop_rate, percent, step_duration
 from hvd_nmt.explain import machines
 from hvd_nmt.explain.intervals import PARTS, last_settings
 from hvd_nmt.records.record import Launch, Run
-from hvd_nmt.reporting import answers_network
-from hvd_nmt.reporting.answer import Answer, RunState, Table
-from hvd_nmt.reporting.questions import RunSummary
+from hvd_nmt.reporting import answers_network, verdict_sentence
+from hvd_nmt.reporting.answer import Answer, Table
+from hvd_nmt.reporting.run_facts import RunFacts, RunState
 
 FULLY_COMPUTING = 0.85
 """share of a step's time from which on we call the processors fully used"""
@@ -24,9 +23,15 @@ _GET_CLOCK = (
 )
 
 
-def how_long(summary: RunSummary) -> Answer:
-    """Question 1."""
-    run = summary.record
+def how_long(facts: RunFacts) -> Answer:
+    """Wall time: from the start of the first rank's process (else the first record) to the last
+    record, on the clock of the first rank. Time in steps: steps x mean step time, summed over the
+    logged intervals. Evaluations: as reported. Start-up: until the first record of each start. A
+    pause: from the last record of a start to the next process. The rest: checkpoints, and time with
+    no record. Restarts: from launch.jsonl. Lost steps: those between the checkpoint of the next
+    start and the last step logged before the end.
+    """
+    run = facts.record
     training_s, wall_s = machines.training_s(run), machines.wall_s(run)
     if training_s is None and wall_s is None:
         return Answer(f"The record has no step times. {_GET_CLOCK}", known=False)
@@ -36,16 +41,16 @@ def how_long(summary: RunSummary) -> Answer:
             "evaluations and checkpoints took on top is not in the log.",
             (f"{count(run.steps_done, 'step')} with logged step times.", _GET_CLOCK),
         )
-    if summary.state == RunState.FINISHED:
+    if facts.state == RunState.FINISHED:
         answer = f"{duration(wall_s)} for {count(machines.steps_done(run), 'step')}."
     else:
         planned = f" of {run.max_steps:,}" if run.max_steps else ""
         answer = f"{duration(wall_s)} to step {run.steps_done:,}{planned}"
         times, left = machines.step_times(run), (run.max_steps or 0) - run.steps_done
-        if summary.state == RunState.RUNNING and times and left > 0:
+        if facts.state == RunState.RUNNING and times and left > 0:
             to_go = duration(left * times.mean_s)
             answer += f", and about {to_go} of steps to go (evaluations not counted)"
-        answer += f". {state_sentence(summary)}"
+        answer += f". {state_sentence(facts)}"
     began, ended = _clock(run.started_s), _clock(run.started_s + wall_s)
     evidence = [f"From {began} to {ended}."]
     if run.saves:
@@ -86,31 +91,8 @@ def _clock(time_s: float) -> str:
     return datetime.datetime.fromtimestamp(time_s, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def longer_than_steps(run: Run) -> str:
-    """What took longer than all steps, in a sentence; "" where nothing did."""
-    steps_s = machines.training_s(run)
-    if steps_s is None or run.source != "hvd_nmt":
-        return ""
-    name, seconds = max(_aside_s(run).items(), key=itemgetter(1))
-    if seconds <= steps_s:
-        return ""
-    return f"{name.capitalize()} took {duration(seconds)}, all steps {duration(steps_s)}. "
-
-
-def _aside_s(run: Run) -> dict[str, float]:
-    """Seconds of what a run does beside its steps, start-up left out."""
-    times = [each.seconds for each in run.evaluations if each.seconds is not None]
-    pauses = [seconds for _, seconds, _ in run.pauses]
-    return {
-        count(len(times), "evaluation"): sum(times),
-        count(len(run.saves), "checkpoint"): sum(save.wait_s + save.join_s for save in run.saves),
-        "waiting for other ranks after checkpoints": sum(save.others_s for save in run.saves),
-        count(len(pauses), "pause") + " between starts": sum(pauses),
-    }
-
-
 def _where_it_went(run: Run, wall_s: float, training_s: float) -> Table:
-    aside_s = _aside_s(run)
+    aside_s = verdict_sentence.aside_s(run)
     known_s = training_s + sum(aside_s.values()) + (run.startup_s or 0.0)
     startup = "unknown" if run.startup_s is None else duration(run.startup_s)
     # Another program's times of steps hold its evaluations.
@@ -138,9 +120,12 @@ def _said_last(launch: Launch) -> str:
     return launch.sentence.rpartition("hvd_nmt.train: ")[2]
 
 
-def average_step(summary: RunSummary) -> Answer:
-    """Question 10."""
-    times = machines.step_times(summary.record)
+def average_step(facts: RunFacts) -> Answer:
+    """The mean over all steps, except the first logged interval of each start, which holds tracing
+    and warm-up. Only steps since exchange or ranks changed. The margin is Student's 95 % interval
+    of the intervals' means, taken as independent.
+    """
+    times = machines.step_times(facts.record)
     if times is None:
         return Answer(
             "No step time was recorded: wait for the first logged interval (training.log_every).",
@@ -155,16 +140,16 @@ def average_step(summary: RunSummary) -> Answer:
     if times.first_s:
         each = ", ".join(map(step_duration, times.first_s))
         evidence.append(f"The first interval of each start is not counted: {each} a step.")
-    if tokens := machines.mean_rate(summary.record, "tokens_per_s"):
+    if tokens := machines.mean_rate(facts.record, "tokens_per_s"):
         evidence.append(f"{tokens:,.0f} source and target tokens a second, all ranks together.")
     margin = "" if times.margin_s is None else f" ± {step_duration(times.margin_s)}"
     answer = f"{step_duration(times.mean_s)}{margin} (mean of {times.steps:,} steps)."
-    tables = *_parts_of_a_step(summary), *answers_network.each_setting(summary.record)
+    tables = *_parts_of_a_step(facts), *answers_network.each_setting(facts.record)
     return Answer(answer, tuple(evidence), tables)
 
 
-def _parts_of_a_step(summary: RunSummary) -> tuple[Table, ...]:
-    verdict, step_s = summary.verdict, summary.verdict.step_s
+def _parts_of_a_step(facts: RunFacts) -> tuple[Table, ...]:
+    verdict, step_s = facts.verdict, facts.verdict.step_s
     if not verdict.shares or not step_s:
         return ()
     shares = list(verdict.shares.items())
@@ -176,11 +161,14 @@ def _parts_of_a_step(summary: RunSummary) -> tuple[Table, ...]:
     return (Table(title, ("part", "time", "share"), rows),)
 
 
-def gpus_used(summary: RunSummary) -> Answer:
-    """Question 4."""
-    run, computing = last_settings(summary.record), summary.verdict.shares.get(PARTS["compute_s"])
+def gpus_used(facts: RunFacts) -> Answer:
+    """From the share of computing, the power, and the activity of the GPU's memory during the
+    steps. Utilisation proves nothing. NVML counts the time in which any kernel runs, and a GPU that
+    waits inside an all-reduce runs one. Energy: each GPU's own counter.
+    """
+    run, computing = last_settings(facts.record), facts.verdict.shares.get(PARTS["compute_s"])
     uses, on_cpus = machines.gpu_use(run), run.config.get("training", {}).get("device") == "cpu"
-    evidence, tables = [], _parts_of_a_step(summary)
+    evidence, tables = [], _parts_of_a_step(facts)
     if rate := machines.mean_rate(run, "model_flop_per_s"):
         evidence.append(
             f"The model's products, 6 x weights x tokens and attention, made {flop_rate(rate)} on "
@@ -235,16 +223,16 @@ def _while_steps_ran(uses: Sequence[machines.GpuUse]) -> Table:
     return Table("While training steps ran", head, tuple(rows))
 
 
-def state_sentence(summary: RunSummary) -> str:
+def state_sentence(facts: RunFacts) -> str:
     """Whether the run goes on; after it who ended the newest start that failed, and when."""
-    end, planned = summary.record.early_end, summary.record.max_steps
+    end, planned = facts.record.early_end, facts.record.max_steps
     finished = "Finished."
     if end is not None:
         of = f" of {planned:,}" if planned else ""
         finished = f"Finished at step {end.step:,}{of}: {end.because} ({end.option})."
-    last = f"last record {duration(summary.silent_s or 0.0)} ago"
+    last = f"last record {duration(facts.silent_s or 0.0)} ago"
     running = "Still running"
-    if summary.record.source == "hvd_nmt" and not summary.record.locked:
+    if facts.record.source == "hvd_nmt" and not facts.record.locked:
         running = "Running or killed (a report made on its host shows which)"
     state = {
         RunState.FINISHED: finished,
@@ -252,8 +240,8 @@ def state_sentence(summary: RunSummary) -> str:
         RunState.STOPPED: "Stopped before its last step.",
         RunState.NO_CLOCK: "Not known whether it ended: the log has no closing line and no clock.",
         RunState.SILENT: f"Killed or crashed, without a closing line: {last}.",
-    }[summary.state]
-    if not (failed := [one for one in summary.record.launches if one.exit_code and one.ended_s]):
+    }[facts.state]
+    if not (failed := [one for one in facts.record.launches if one.exit_code and one.ended_s]):
         return state
     at = _clock(failed[-1].ended_s or 0.0)
     starts = f"{count(len(failed), 'start')} ended early, the newest at {at}"

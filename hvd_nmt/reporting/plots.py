@@ -21,7 +21,6 @@ from matplotlib.rcsetup import cycler
 from hvd_nmt.explain import between_hosts, learning, machines
 from hvd_nmt.explain.intervals import named_parts, settled
 from hvd_nmt.records.record import HostSamples, Run
-from hvd_nmt.reporting.questions import RunSummary
 
 MOST_POINTS = 240
 """of a curve; more are averaged"""
@@ -62,11 +61,11 @@ class Curve:
     """x, lowest and highest y"""
 
 
-def loss(summary: RunSummary) -> str:
+def loss(run: Run) -> str:
     """Training and validation loss over steps."""
     curves = [
-        Curve(learning.series(summary.intervals, "loss"), "training"),
-        Curve(learning.series(summary.evaluations, "loss"), "validation", "C1o--"),
+        Curve(learning.series(run.intervals, "loss"), "training"),
+        Curve(learning.series(run.evaluations, "loss"), "validation", "C1o--"),
     ]
     caption = (
         "Label-smoothed cross-entropy less the label's entropy. Training loss is measured with "
@@ -75,23 +74,23 @@ def loss(summary: RunSummary) -> str:
     return draw(caption, {"loss, nats per target token": curves}, from_zero=False)
 
 
-def bleu(summary: RunSummary) -> str:
+def bleu(run: Run) -> str:
     """BLEU with its 95 % interval over steps."""
     band = [
         (each.step, max(0, each.bleu - each.bleu_margin), min(100, each.bleu + each.bleu_margin))
-        for each in summary.evaluations
+        for each in run.evaluations
         if each.bleu is not None and each.bleu_margin is not None
     ]
-    curve = Curve(learning.series(summary.evaluations, "bleu"), "", "C0o-", band)
-    name = f"sacre{summary.record.bleu()}"
+    curve = Curve(learning.series(run.evaluations, "bleu"), "", "C0o-", band)
+    name = f"sacre{run.bleu()}"
     caption = f"{name} of the dev set, with its 95 % interval where measured."
     top = 100.0 if len(curve.points) == 1 else None
     return draw(caption, {f"{name}, 0 to 100": [curve]}, top=top)
 
 
-def outlook(summary: RunSummary) -> str:
+def outlook(run: Run) -> str:
     """The fitted curve of the measure to twice the steps, with its band."""
-    fit = learning.fully_trained(summary.record)
+    fit = learning.fully_trained(run)
     fitted = [(step, e.value) for step, e in fit.curve]
     band = [(step, e.low, e.high) for step, e in fit.curve]
     curves = [
@@ -103,15 +102,14 @@ def outlook(summary: RunSummary) -> str:
     return draw(caption, {f"{fit.measure}, {unit}": curves}, from_zero=False)
 
 
-def gradient_norm(summary: RunSummary) -> str:
+def gradient_norm(run: Run) -> str:
     """Norm of the whole gradient over steps."""
-    curve = Curve(learning.series(summary.intervals, "gradient_norm"))
+    curve = Curve(learning.series(run.intervals, "gradient_norm"))
     return draw("Norm of the whole gradient, before clipping.", {"gradient norm": [curve]})
 
 
-def learning_rate(summary: RunSummary) -> str:
+def learning_rate(run: Run) -> str:
     """The recorded rates on the curve of the formula, with the peak marked."""
-    run = summary.record
     curves = [Curve(learning.series(run.intervals, "learning_rate"), "recorded", "C1o")]
     caption = "As recorded."
     if schedule := learning.schedule(run):
@@ -125,11 +123,11 @@ def learning_rate(summary: RunSummary) -> str:
     return draw(caption, {"learning rate": curves})
 
 
-def step_time(summary: RunSummary) -> str:
+def step_time(run: Run) -> str:
     """Wall time of a step over steps, its parts stacked where steps were taken apart."""
-    timed = settled([i for i in summary.intervals if i.step_s is not None])
+    timed = settled([i for i in run.intervals if i.step_s is not None])
     split = [i for i in timed if None not in (i.compute_s, i.communication_s)]
-    parts = named_parts(summary.record.ranks).items()
+    parts = named_parts(run.ranks).items()
     curves = [
         Curve([(i.step, getattr(i, name)) for i in split], part, style)
         for (name, part), style in zip(parts, _PART_STYLES, strict=True)
@@ -140,9 +138,9 @@ def step_time(summary: RunSummary) -> str:
     return draw(caption, {"seconds of a step": curves}, stacked=len(split) >= 2)
 
 
-def hosts(summary: RunSummary) -> str:
+def hosts(run: Run) -> str:
     """Each host over time, on one clock: step time, GPUs (or CPU), network card."""
-    return "".join(_host(summary.record, host) for host in summary.record.telemetry)
+    return "".join(_host(run, host) for host in run.telemetry)
 
 
 def _host(run: Run, host: HostSamples) -> str:
@@ -180,28 +178,16 @@ def _host(run: Run, host: HostSamples) -> str:
     return draw(caption, panels, "minutes since the start")
 
 
-def against_traffic(summary: RunSummary) -> str:
+def against_traffic(run: Run) -> str:
     """Step time against the rate of the network card, of a run on several hosts."""
-    pairs = [(rate, i.step_s or 0.0) for i, rate in between_hosts.rates(summary.record)]
-    if len(set(summary.record.hosts)) < 2 or len(pairs) < 2:
+    pairs = [(rate, i.step_s or 0.0) for i, rate in between_hosts.rates(run)]
+    if len(set(run.hosts)) < 2 or len(pairs) < 2:
         return ""
     r = machines.pearson(pairs)
     label = f"an interval (n = {len(pairs)}{f', r = {r.value:.2f}' if r else ''})"
     curve = Curve(pairs[:: 1 + len(pairs) // MOST_POINTS], label, "C0o")
     across = "sent by the busiest host, MB/s (mean of an interval)"
     return draw("A point is an interval.", {"seconds per step": [curve]}, across, from_zero=False)
-
-
-FIGURES = {
-    0: (bleu,),
-    2: (outlook, gradient_norm),
-    3: (loss,),
-    4: (hosts,),
-    5: (step_time,),
-    6: (learning_rate,),
-    11: (against_traffic,),
-}
-"""of each question, by its number; 0: of what is said before them"""
 
 
 def draw(

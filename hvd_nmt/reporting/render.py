@@ -2,7 +2,6 @@
 
 import datetime
 import re
-from collections import Counter
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -11,15 +10,13 @@ from string import Template
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import write_atomically
 from hvd_nmt.common.progress import announce
-from hvd_nmt.common.units import count, duration, step_duration
 from hvd_nmt.common.version import __version__
 from hvd_nmt.config.serialization import flat
-from hvd_nmt.explain import machines
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting import plots
 from hvd_nmt.reporting.answer import Table, blocks, html, listed, plain, sentence, table
-from hvd_nmt.reporting.plots import FIGURES
-from hvd_nmt.reporting.questions import RunSummary
+from hvd_nmt.reporting.questions import QUESTIONS
+from hvd_nmt.reporting.run_summary import RunSummary
 from hvd_nmt.telemetry.events import read_metrics
 
 MOST_SAMPLES = 5
@@ -46,10 +43,10 @@ def write(summary: RunSummary, folder: Path) -> list[Path]:
 
 def rendered(summary: RunSummary) -> tuple[str, str]:
     """The texts of report.html and report.md."""
-    run, now = summary.record, datetime.datetime.fromtimestamp(summary.now_s, datetime.UTC)
+    run, now = summary.record, datetime.datetime.fromtimestamp(summary.facts.now_s, datetime.UTC)
     made = now.strftime("%Y-%m-%d %H:%M UTC")
     head = blocks(f"# Run {plain(run.name)}", f"Made by hvd_nmt {__version__} on {made}.")
-    key_numbers, last = _key_numbers(summary), _last(run)
+    key_numbers, last = summary.key_numbers(), _last(run)
     markdown = blocks(
         head, "The figures are in report.html.", key_numbers,
         *(blocks(*answer.parts()) for answer in summary.answers), last,
@@ -57,17 +54,17 @@ def rendered(summary: RunSummary) -> tuple[str, str]:
     links = (f'<li><a href="#q{a.number}">{escape(a.question)}</a></li>' for a in summary.answers)
     articles = [
         f"<header>{html(head)}</header>",
-        f"<article><div>{html(key_numbers)}</div>{_figures(summary, 0)}</article>",
+        f"<article><div>{html(key_numbers)}</div>{_figures(plots.bleu(run))}</article>",
         f"<nav><strong>Eleven questions</strong><ol>{''.join(links)}</ol></nav>",
     ]
     announce(f"report of {run.name}")
-    for answer in summary.answers:
+    for question, answer in zip(QUESTIONS, summary.answers, strict=True):
         words, *tables = (f"<div>{html(part)}</div>" for part in answer.parts()[:2] if part)
         how = html(sentence(answer.how))
         unknown = "" if answer.known else ' class="unknown"'
         articles.append(
             f'<article id="q{answer.number}"{unknown}>{words}'
-            f"{_figures(summary, answer.number)}{''.join(tables)}"
+            f"{_figures(*(draw(run) for draw in question.figures))}{''.join(tables)}"
             f"<details><summary>How it was computed</summary>{how}</details></article>"
         )
     articles.append(f"<article>{html(last)}{_settings(run)}</article>")
@@ -76,53 +73,8 @@ def rendered(summary: RunSummary) -> tuple[str, str]:
     return Template(page).substitute(title=title, body="\n".join(articles)), f"{markdown}\n"
 
 
-def _figures(summary: RunSummary, question: int) -> str:
-    drawn = "".join(draw(summary) for draw in FIGURES.get(question, ()))
-    return f'<div class="figures">{drawn}</div>' if drawn else ""
-
-
-def cell(summary: RunSummary) -> str:
-    """HTML of what a notebook shows of a run: key numbers, loss and BLEU."""
-    head = html(blocks(f"### Run {plain(summary.record.name)}", _key_numbers(summary)))
-    return f"{head}{plots.loss(summary)}{plots.bleu(summary)}"
-
-
-def _key_numbers(summary: RunSummary) -> str:
-    run = summary.record
-    about = [f"Recorded by {run.source}"]
-    if run.hosts:
-        where = ", ".join(f"{host}:{ranks}" for host, ranks in Counter(run.hosts).items())
-        about.append(f"{count(run.ranks, 'rank')} on {where}")
-    if run.parameters:
-        about.append(f"{run.parameters:,} parameters")
-    wall_s, times = machines.wall_s(run), machines.step_times(run)
-    seconds = wall_s or machines.training_s(run)
-    tokens = machines.mean_rate(run, "tokens_per_s") or run.environment.get("average_tokens_per_s")
-    planned = f"of {run.max_steps:,} steps" if run.max_steps else "steps"
-    numbers = [
-        (seconds and duration(seconds), "time in steps" if wall_s is None else "wall time"),
-        (f"{machines.steps_done(run):,}", planned),
-        (times and step_duration(times.mean_s), "mean step"),
-        (tokens and f"{tokens:,.0f} tokens/s", "source and target, all ranks"),
-        _best_bleu(run),
-    ]
-    return blocks(
-        "\n".join(f"- **{asked}** {sentence(answer)}" for asked, answer in summary.headline),
-        sentence(f"{'; '.join(about)}."),
-        "\n".join(f"- **{value or 'unknown'}** {name}" for value, name in numbers),
-    )
-
-
-def _best_bleu(run: Run) -> tuple[str, str]:
-    scored = [(e.bleu, e) for e in run.evaluations if e.bleu is not None]
-    pseudo = [e.pseudo_bleu for e in run.evaluations if e.pseudo_bleu is not None]
-    if scored:
-        bleu, best = max(scored, key=lambda pair: pair[0])
-        margin = f" ± {best.bleu_margin:.1f}" if best.bleu_margin is not None else ""
-        return f"{bleu:.1f}{margin}", f"best sacre{run.bleu()}, dev, step {best.step:,}"
-    if pseudo:
-        return f"{pseudo[-1]:.3f}", "last pseudo-BLEU, no measure of quality"
-    return "", "BLEU: never evaluated"
+def _figures(*drawn: str) -> str:
+    return f'<div class="figures">{"".join(drawn)}</div>' if any(drawn) else ""
 
 
 def _last(run: Run) -> str:

@@ -12,7 +12,7 @@ import pytest
 from hvd_nmt.config import EvaluationConfig
 from hvd_nmt.explain import learning
 from hvd_nmt.records.record import Evaluation, Interval, Run
-from hvd_nmt.reporting.questions import RunSummary
+from hvd_nmt.reporting.run_summary import RunSummary
 
 TRAINING = {
     "learning_rate": 2.0, "warmup_steps": 1000, "cooldown_steps": 0, "max_steps": 40_000

@@ -10,9 +10,9 @@ from hvd_nmt.common.units import duration
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.explain import machines
 from hvd_nmt.records.record import HostSamples, Interval, Launch, Run, Save, Start
-from hvd_nmt.reporting.answer import Answer, RunState
-from hvd_nmt.reporting.answers_time import state_sentence
-from hvd_nmt.reporting.questions import RunSummary
+from hvd_nmt.reporting.answer import Answer
+from hvd_nmt.reporting.run_facts import RunState
+from hvd_nmt.reporting.run_summary import RunSummary
 
 GOLDEN_RUN = Path(__file__).resolve().parents[1] / "golden" / "run"
 RESTARTED = (
@@ -159,7 +159,7 @@ def test_each_state_has_its_sentence(two_host_run, tmp_path, golden_page):
         RunSummary(two_host_run(launches=RESTARTED)),
     ]  # fmt: skip
     assert {summary.state for summary in summaries} == set(RunState)
-    golden_page("states.txt", "".join(f"{state_sentence(each)}\n" for each in summaries))
+    golden_page("states.txt", "".join(f"{each.headline[0][1]}\n" for each in summaries))
 
 
 def test_the_share_of_computing_from_which_gpus_are_fully_used(two_host_run):

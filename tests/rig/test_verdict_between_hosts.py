@@ -22,7 +22,7 @@ from hvd_nmt.explain import between_hosts, bottleneck, exchange_cost, machines
 from hvd_nmt.explain.exchange_cost import ring_bytes
 from hvd_nmt.explain.intervals import by_settings, typical
 from hvd_nmt.records.read import read_run
-from hvd_nmt.reporting.questions import RunSummary
+from hvd_nmt.reporting.run_summary import RunSummary
 
 STEPS = 9
 ATTEMPTS = 3

@@ -11,8 +11,7 @@ from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.config import Config, TrainingConfig
 from hvd_nmt.records.read import read_run
-from hvd_nmt.reporting.answers_time import state_sentence
-from hvd_nmt.reporting.questions import RunSummary
+from hvd_nmt.reporting.run_summary import RunSummary
 from hvd_nmt.training.stop import EarlyStopping
 
 NO_GAIN = (
@@ -45,7 +44,7 @@ def test_a_run_without_gain_saves_and_ends_with_0(no_gain: dict) -> None:
     }  # fmt: skip
     assert [line["step"] for line in toy.metrics(run_dir, "eval")] == [2, 4]
     assert [names.step_of(prefix) for prefix in names.prefixes(run_dir)] == [4, 2]
-    assert state_sentence(RunSummary(read_run(run_dir))) == (
+    assert RunSummary(read_run(run_dir)).headline[0][1] == (
         f"Finished at step 4 of 40: {BECAUSE} (evaluation.stop_after)."
     )
 
