@@ -11,7 +11,7 @@ import pytest
 import toy
 from hvd_nmt import bench
 from hvd_nmt.bench import BenchConfig
-from hvd_nmt.explain import machines
+from hvd_nmt.explain import flops
 from hvd_nmt.training import benchmark
 from hvd_nmt.training.plan import Plan
 
@@ -29,7 +29,7 @@ def test_the_rates_are_those_of_the_steps():
     step = types.SimpleNamespace(
         step_s=2.0, source_tokens=5.0, target_tokens=6.0, step_time=time, sentences=1
     )
-    needed = machines.flops_of_step(setup.config.model, 8000, 5, 6, 1)
+    needed = flops.flops_of_step(setup.config.model, 8000, 5, 6, 1)
     table = dict(benchmark.rows(plan, [step, step], 10**9, 2 * needed))
     assert table["real tokens/s, source + target"] == "6"
     assert table["model FLOP/s"] == f"{needed / 2e9:.3g} GFLOP/s"

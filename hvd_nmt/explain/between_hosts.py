@@ -9,23 +9,67 @@ from statistics import fmean, median
 import numpy as np
 
 from hvd_nmt.config.exchange import PLAIN
-from hvd_nmt.explain import exchange_cost
-from hvd_nmt.explain.exchange_cost import Step, pace, ring_bytes, sent_bytes_per_step
-from hvd_nmt.explain.intervals import last_settings, mean, settled
+from hvd_nmt.explain.exchange_cost import Step, latency_s, ring_bytes, sent_bytes_per_step
+from hvd_nmt.explain.intervals import last_settings, settled
 from hvd_nmt.records.record import HostSamples, Interval, Run, Sample
 
 _MOST_TALK = 2e6
-"""bytes a second that Horovod's ranks ask each other at most; 0.1 to 0.5 MB/s were seen between two
-hosts with one and two ranks each"""
+"""most bytes a second of what Horovod's ranks ask each other; 0.1 to 0.5 MB/s were measured between
+two hosts with one and two ranks each"""
 _HEADERS = 0.05
-"""of the bytes: 66 in each segment of 1,514"""
+"""share of TCP's headers in the bytes: 66 in each segment of 1,514"""
 
 
-def crosses_network(run: Run, interval: Interval) -> bool:
-    """Whether most of what a step waits for travels between hosts."""
-    if len(_ranks_by_host(run, interval)) < 2:
-        return False
-    return waited_s(run, interval) >= (interval.communication_s or 0.0) / 2
+@dataclass(frozen=True)
+class Traffic:
+    """What a host sent over one of its network cards."""
+
+    host: str
+    interface: str
+    bytes_per_step: float
+    link_MB_per_s: float | None
+    """speed of its link as the card reports it, MB/s (1e6 bytes); None: not reported"""
+
+
+@dataclass(frozen=True)
+class Network:
+    """What travels between the hosts of a run in a step; a field is None where it is unknown."""
+
+    predicted_bytes: float | None = None
+    """bytes that each host sends in a step, by the law of the exchange"""
+    sent: Traffic | None = None
+    """traffic of the host in the middle, by the counter of its card"""
+    others_s: float = 0.0
+    """seconds of a step that other programs cost the host that sent most; 0: none sent much"""
+    others_send: bool = False
+    """whether the host in the middle sent more than training and its protocols explain"""
+    link_MB_per_s: float | None = None
+    """speed of the link while bytes travelled, MB/s (1e6 bytes)"""
+    round_trip_s: float | None = None
+    """seconds of a packet and its answer, where most of an exchange waits for such round trips"""
+
+    @property
+    def seen_bytes(self) -> float | None:
+        """Bytes that the host in the middle sent in a step."""
+        return self.sent.bytes_per_step if self.sent else None
+
+
+def network(run: Run, intervals: Sequence[Interval], step: Interval) -> Network:
+    """What is known of intervals with equal settings, whose mean step is `step`."""
+    if len(set(run.hosts)) < 2:
+        return Network()
+    predicted, by_host = predicted_bytes(run, intervals), traffic(run, intervals)
+    trip_s = _limiting_round_trip_s(run, step, intervals, predicted or 0.0)
+    if not by_host:
+        return Network(predicted, round_trip_s=trip_s)
+    sent, most, model = by_host[len(by_host) // 2], by_host[-1], step_of(run, step)
+    others_s = 0.0
+    if predicted and _others_send(predicted, most, step):
+        others_s = waited_s(run, step) * (1 - predicted / most.bytes_per_step)
+    return Network(
+        predicted, sent, others_s, _others_send(predicted, sent, step),
+        model.link_MB_per_s(sent.bytes_per_step) if model.transfer_s else None, trip_s,
+    )  # fmt: skip
 
 
 def waited_s(run: Run, interval: Interval) -> float:
@@ -39,21 +83,28 @@ def waited_s(run: Run, interval: Interval) -> float:
     return interval.exchange_s
 
 
-def limiting_round_trip_s(run: Run, step: Interval, intervals: Sequence[Interval]) -> float | None:
-    """Of a packet, on the longest way between hosts, if most of a mean step's wait is such trips.
+def _others_send(predicted: float | None, sent: Traffic, step: Interval) -> bool:
+    """Whether a host sent more in a step than training and its protocols explain."""
+    if not predicted or not step.step_s:
+        return False
+    explained = _HEADERS * predicted + _MOST_TALK * step.step_s
+    return sent.bytes_per_step - predicted >= explained
 
-    None if it is not, or unknown.
-    """
-    found = []
+
+def _limiting_round_trip_s(
+    run: Run, step: Interval, intervals: Sequence[Interval], bytes_per_step: float
+) -> float | None:
+    """Seconds of a round trip on the longest way, if most of the mean step's wait is such trips."""
+    medians_s = []
     for host in run.telemetry:
         samples = (sample for interval in intervals for sample in host.during(interval))
         known = [ms for sample in samples if (ms := sample.get("round_trip_ms")) is not None]
-        found += [median(known) / 1000] if known else []
-    trip_s, bytes_per_step = max(found, default=0.0), predicted_bytes(run, intervals) or 0.0
+        medians_s += [median(known) / 1000] if known else []
+    trip_s = max(medians_s, default=0.0)
     exchange, ranks = run.start_of(step).exchange, run.hosts_of(step)
     members = len(ranks if exchange == PLAIN else set(ranks))
     n_bytes = bytes_per_step * exchange.sync_every
-    trips_s = exchange_cost.latency_s(trip_s, n_bytes, members) / exchange.sync_every
+    trips_s = latency_s(trip_s, n_bytes, members) / exchange.sync_every
     return trip_s if trip_s and trips_s >= waited_s(run, step) / 2 else None
 
 
@@ -77,59 +128,20 @@ def predicted_bytes(run: Run, intervals: Sequence[Interval]) -> float | None:
     if not run.gradient_bytes:
         return None
     steps = [i.steps for i in intervals]
-    each = [
+    bytes_of = [
         sent_bytes_per_step(run.start_of(i).exchange, run.gradient_bytes, _ranks_by_host(run, i))
         for i in intervals
     ]
     inside = range(intervals[0].step, intervals[-1].step)
     joins = sum(save.step in inside and save.join_s > 0 for save in run.saves)
     moments = ring_bytes(2 * run.gradient_bytes, len(_ranks_by_host(run, intervals[-1])))
-    is_joined = run.start_of(intervals[-1]).exchange.islands
-    return float(np.average(each, weights=steps)) + is_joined * joins * moments / sum(steps)
-
-
-def link_MB_per_s(run: Run, interval: Interval, bytes_per_step: float) -> float:
-    """Speed of a link, each way, MB/s (1e6 bytes), from a mean step that waited for it.
-
-    It is the bytes of one exchange over the seconds that it travels, the part that computing hides
-    included. `bytes_per_step`: sent by a host.
-    """
-    step = step_of(run, interval)
-    travelling_s = step.transfer_s / pace(step.exchange)
-    return bytes_per_step * step.exchange.sync_every / travelling_s / 1e6
+    if not run.start_of(intervals[-1]).exchange.islands:
+        joins = 0
+    return float(np.average(bytes_of, weights=steps)) + joins * moments / sum(steps)
 
 
 def _ranks_by_host(run: Run, interval: Interval) -> tuple[int, ...]:
     return tuple(Counter(run.hosts_of(interval)).values())
-
-
-def against_plain(run: Run, intervals: Sequence[Interval]) -> tuple[Step, Step] | None:
-    """The mean step of intervals of one start, and the same with the plain all-reduce measured.
-
-    The intervals have their parts; None for a plain run, or where the all-reduce was not measured.
-    """
-    start = run.start_of(intervals[-1])
-    if start.exchange == PLAIN or not start.all_reduce_s:
-        return None
-    step = mean(intervals)
-    others_s = (step.step_s or 0.0) - (step.communication_s or 0.0)
-    return step_of(run, step), Step(others_s, step.compute_s or 0.0, start.all_reduce_s)
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """What a host sent over one of its network cards."""
-
-    host: str
-    interface: str
-    bytes_per_step: float
-    link_MB_per_s: float | None
-    """what the card says that its link allows, MB/s (1e6 bytes); None where it does not tell"""
-
-
-def middle(found: Sequence[Traffic]) -> Traffic | None:
-    """That of the host in the middle, of what `traffic` gives; None where no host counted."""
-    return found[len(found) // 2] if found else None
 
 
 def traffic(run: Run, intervals: Sequence[Interval]) -> list[Traffic]:
@@ -137,15 +149,8 @@ def traffic(run: Run, intervals: Sequence[Interval]) -> list[Traffic]:
 
     Hosts that counted nothing while the steps ran are not in it.
     """
-    found = [sent for host in run.telemetry if (sent := _traffic(host, intervals))]
-    return sorted(found, key=lambda sent: sent.bytes_per_step)
-
-
-def others_send(predicted: float | None, seen: float | None, step_s: float | None) -> bool:
-    """Whether a host sent more in a step than training and its protocols explain."""
-    if not predicted or not seen or not step_s:
-        return False
-    return seen - predicted >= _HEADERS * predicted + _MOST_TALK * step_s
+    by_host = [sent for host in run.telemetry if (sent := _traffic(host, intervals))]
+    return sorted(by_host, key=lambda sent: sent.bytes_per_step)
 
 
 def _traffic(host: HostSamples, intervals: Sequence[Interval]) -> Traffic | None:
@@ -202,7 +207,7 @@ def main_interface(host: HostSamples) -> str | None:
 
 def rates(run: Run) -> list[tuple[Interval, float]]:
     """Settled intervals of the newest settings, with the MB/s of the host that sent most."""
-    found, cards = [], [(host, main_interface(host)) for host in run.telemetry]
+    rows, cards = [], [(host, main_interface(host)) for host in run.telemetry]
     for interval in settled(last_settings(run).intervals):
         means = []
         for host, card in cards:
@@ -210,5 +215,5 @@ def rates(run: Run) -> list[tuple[Interval, float]]:
             sent = [nic["sent_MB_per_s"] for nic in nics if nic.get("sent_MB_per_s") is not None]
             means += [fmean(sent)] if sent else []
         if means:
-            found.append((interval, max(means)))
-    return found
+            rows.append((interval, max(means)))
+    return rows

@@ -2,9 +2,9 @@
 
 Everything follows from one float32 all-reduce and the computing of a step, both measured. What
 crosses no network is taken to be free; so are the rare exchanges at checkpoints and evaluations. No
-transfer is taken to hide behind computing: up to `gradient_sums.GROUP_BYTES` of gradients are one
-sum, which begins when the last of them is there; 7.5 MB showed as 0.10, 0.66 and 1.37 s in a step
-where the link alone takes 0.06, 0.60 and 1.20 s. More gradients hide a little.
+transfer is taken to hide behind computing: up to `over_hosts.GROUP_BYTES` of gradients are one sum,
+which begins with the last of them. 7.5 MB showed as 0.10, 0.66 and 1.37 s in a step where the link
+alone takes 0.06, 0.60 and 1.20 s. More gradients hide a little.
 """
 
 import math
@@ -22,12 +22,12 @@ ISLANDS_PRICE = (
     "Adam, up to 3.6 % with Muon"
 )
 _ONE_WAY = 1.7
-"""times as long as its bytes take, that an exchange in two parts lasts: in Gloo's all-to-all and
-all-gather the one host sends when the other is done; 1.6 to 1.9 were seen, at 60 and 30 Mbit/s"""
+"""duration of an exchange in two parts over that of its bytes each way; 1.6 to 1.9 measured, at 60
+and 30 Mbit/s. In Gloo's all-to-all and all-gather the one host sends when the other is done."""
 _FIRST_WINDOW_BYTES = 14_600
-"""that TCP sends before it hears from the other side: RFC 6928"""
+"""bytes that TCP sends before the first answer of the other side: RFC 6928"""
 _MORE = 4
-"""by which number tokens, or steps between exchanges, are multiplied in an advice"""
+"""factor of tokens, or of steps between exchanges, in an advice"""
 
 
 def sent_bytes_per_step(
@@ -53,11 +53,6 @@ def latency_s(round_trip_s: float, n_bytes: float, members: int = 2) -> float:
     each: RFC 6928 and 5681. Of 44 ms each with two members, 7.5 MB took 0.63 s, calculated 0.58.
     """
     return round_trip_s * (2 * members + math.log2(1 + n_bytes / _FIRST_WINDOW_BYTES))
-
-
-def pace(exchange: Exchange) -> float:
-    """Seconds of an exchange over those that its bytes take each way."""
-    return 1.0 if exchange == PLAIN else _ONE_WAY
 
 
 def ring_bytes(gradient_bytes: float, ranks: int) -> float:
@@ -100,9 +95,9 @@ class Advice:
     why: str
 
 
-def worth_saying(found: Sequence[Advice], step_s: float) -> list[Advice]:
+def worth_saying(advice: Sequence[Advice], step_s: float) -> list[Advice]:
     """The advice that leaves at most `WORTH_SAYING` of the time of a step; best first."""
-    worth = [one for one in found if one.predicted_step_s < WORTH_SAYING * step_s]
+    worth = [one for one in advice if one.predicted_step_s < WORTH_SAYING * step_s]
     return sorted(worth, key=lambda one: one.predicted_step_s)
 
 
@@ -117,7 +112,7 @@ class Step:
     transfer_s: float
     """seconds of one exchange: of all gradients, or of all weights"""
     latency_s: float = 0.0
-    """seconds of the transfer, whatever the number of bytes: an all-reduce of one number"""
+    """seconds of the transfer with any number of bytes: those of an all-reduce of one number"""
     ranks_by_host: Sequence[int] = (1, 1)
     exchange: Exchange = PLAIN
 
@@ -136,16 +131,24 @@ class Step:
         """Wall time."""
         return self.others_s + self.exposed_s
 
+    def link_MB_per_s(self, bytes_per_step: float) -> float:
+        """Speed of the link, each way, MB/s (1e6 bytes), that carries so many bytes in a step.
+
+        It is the bytes of one exchange over the seconds that they travel one way.
+        """
+        travelling_s = self.transfer_s / _pace(self.exchange)
+        return bytes_per_step * self.exchange.sync_every / travelling_s / 1e6
+
     def under(self, exchange: Exchange) -> "Step":
         """The same step with another exchange over the same link."""
-        slower = pace(exchange) / pace(self.exchange) if self.crosses_network else 1.0
+        slower = _pace(exchange) / _pace(self.exchange) if self.crosses_network else 1.0
         return replace(self._with_bytes(slower * self._share_of_bytes(exchange)), exchange=exchange)
 
     def _share_of_bytes(self, exchange: Exchange) -> float:
         """Bytes of an exchange over those of this step's; 1 where nothing crosses a network."""
         was, will = (
-            sent_bytes_per_step(each, 1.0, self.ranks_by_host) * each.sync_every
-            for each in (self.exchange, exchange)
+            sent_bytes_per_step(way, 1.0, self.ranks_by_host) * way.sync_every
+            for way in (self.exchange, exchange)
         )
         return will / was if was else 1.0
 
@@ -157,7 +160,7 @@ class Step:
     def advice(self) -> list[Advice]:
         """What would shorten the communication and is worth saying; best first."""
         exchange = self.exchange
-        found = [
+        advice = [
             Advice(f"{_MORE} times as many tokens per step",
                    self.others_s + self.exposed_s / _MORE,
                    "--training.tokens-per-step, in slices where memory is short "
@@ -165,22 +168,27 @@ class Step:
                    "many tokens as now"),
         ]  # fmt: skip
         if self.crosses_network:
-            found.append(Advice("a network 10 times as fast", self._with_bytes(1 / 10).total_s,
+            advice.append(Advice("a network 10 times as fast", self._with_bytes(1 / 10).total_s,
                                 "the same bytes in a tenth of the time"))  # fmt: skip
         if self.crosses_network and exchange.islands:
             later = replace(exchange, sync_every=_MORE * exchange.sync_every)
-            found.append(Advice(
+            advice.append(Advice(
                 f"weights exchanged every {later.sync_every:,} steps", self.under(later).total_s,
                 f"--training.sync-every {later.sync_every}: a quarter of the bytes",
             ))  # fmt: skip
         elif self.crosses_network:
             gradients = Exchange("float16")
             islands = Exchange("islands", TrainingConfig.sync_every)
-            found += [
+            advice += [
                 Advice("gradients as float16, summed within each host first",
                        self.under(gradients).total_s, "--training.exchange float16: "
                        f"{percent(self._share_of_bytes(gradients))} of the bytes"),
                 Advice(name_of(islands), self.under(islands).total_s,
                        f"--training.exchange islands; {ISLANDS_PRICE}"),
             ]  # fmt: skip
-        return worth_saying(found, self.total_s)
+        return worth_saying(advice, self.total_s)
+
+
+def _pace(exchange: Exchange) -> float:
+    """Seconds of an exchange over those that its bytes take each way."""
+    return 1.0 if exchange == PLAIN else _ONE_WAY

@@ -20,21 +20,67 @@ PARTS = {
 """fields of `Interval` that add up to a step, in the order in which they happen, in words"""
 CHANGE_THAT_COUNTS = 0.2
 """share of a step by which one of its parts must change to make another phase of the run"""
-_SURELY = 0.9  # share of the pairs (before, after) in which the one after is the larger, or smaller
-_LEAST_SHARE = 0.1  # of the time or of the steps, that a phase must take
-_USUAL_LENGTH = 3  # intervals that a phase must have, of a short run
+_SURELY = 0.9  # share of the pairs (before, after) in which the one after is larger, or smaller
+_LEAST_SHARE = 0.1  # share of the time or of the steps that a phase must take
+_USUAL_LENGTH = 3  # number of intervals that a phase of a short run must have
 _LARGE_CHANGE = 0.5  # share of a step: a change by more is believed of two intervals
-_WINDOW = 5  # neighbours that an interval is compared with, itself one of them
+_WINDOW = 5  # number of neighbours that an interval is compared with, itself one of them
 _STALL, _STALL_STEPS = 1.5, 5
-"""times as long as usual is a step of a stall, and so many usual steps does it take more"""
-_MOST_BLOCKS = 200  # of a long run, which is cut into so many parts before phases are looked for
+"""duration of a step of a stall over a usual one, and its excess over usual steps, in steps"""
+_MOST_BLOCKS = 200  # number of parts into which a long run is cut before it is searched for phases
+
+
+@dataclass(frozen=True)
+class Stall:
+    """A single interval in which far more time went than in its neighbours."""
+
+    interval: Interval
+    seconds: float
+    """time beyond what its steps usually take"""
+    part: str
+    """the part of a step that grew most, in words"""
+
+
+@dataclass(frozen=True)
+class Course:
+    """A run under its newest settings, and its intervals as they are judged."""
+
+    run: Run
+    settled: Sequence[Interval]
+    """intervals whose parts are known, without the first of each start"""
+    step: Interval
+    """mean step of the settled intervals"""
+    shares: dict[str, float]
+    """shares of the time of all their steps, by the words of `named_parts`"""
+    stalls: Sequence[Stall]
+    even: Sequence[Interval]
+    """settled intervals without those of stalls"""
+    phases: Sequence[Sequence[Interval]]
+    """even intervals, cut where a part of the steps changed"""
+
+
+def course(run: Run) -> Course | None:
+    """What of a run is judged; None where the parts of its newest steps are unknown."""
+    run = last_settings(run)
+    parted = [i for i in run.intervals if None not in (i.step_s, i.compute_s, i.communication_s)]
+    counted = settled(parted)
+    if not counted:
+        return None
+    step = mean(counted)
+    shares = {words: (getattr(step, name) or 0.0) / (step.step_s or 1.0)
+              for name, words in named_parts(run.ranks).items()}  # fmt: skip
+    stalled = stalls(counted, run.ranks)
+    long = [stall.interval for stall in stalled]
+    pairs = itertools.pairwise([counted[0], *counted])  # pauses of a stall count one step later
+    even = [replace(b, rank_paused_s=()) if a in long else b for a, b in pairs if b not in long]
+    return Course(run, counted, step, shares, stalled, even, phases(even))
 
 
 def by_settings(run: Run) -> list[Run]:
     """The run, cut where a start had another exchange, or other numbers of ranks on its hosts."""
     groups = itertools.groupby(
         run.intervals,
-        lambda i: (run.start_of(i).exchange, sorted(Counter(run.hosts_of(i)).values())),
+        lambda i: (sorted(Counter(run.hosts_of(i)).values()), run.start_of(i).exchange),
     )
     parts = [tuple(rows) for _, rows in groups]
     return [replace(run, intervals=rows, hosts=run.hosts_of(rows[-1])) for rows in parts] or [run]
@@ -92,35 +138,24 @@ def _merged(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Stall:
-    """A single interval in which far more time went than in its neighbours."""
-
-    interval: Interval
-    seconds: float
-    """more than its steps would usually take"""
-    part: str
-    """of a step, which grew most; in words"""
-
-
 def named_parts(ranks: int) -> dict[str, str]:
-    """`PARTS`, with the words for one rank, which communicates with nobody."""
+    """`PARTS`, with the words for one rank, which communicates with no other."""
     return PARTS if ranks > 1 else PARTS | {"communication_s": "the rest of the step"}
 
 
 def stalls(intervals: Sequence[Interval], ranks: int) -> list[Stall]:
     """The stalls of a run; none if there are so many that they are how its steps are."""
-    found = []
+    stalled = []
     for n, interval in enumerate(intervals):
         near = intervals[max(0, n - _WINDOW // 2) : n + _WINDOW // 2 + 1]
         usual, step_s = typical(near), _own_s(interval)
-        usual_s = float(np.median([_own_s(each) for each in near]))
+        usual_s = float(np.median([_own_s(other) for other in near]))
         seconds = (step_s - usual_s) * interval.steps
         if step_s > _STALL * usual_s and seconds > _STALL_STEPS * usual_s and len(near) > 2:
             grown = {part: (getattr(interval, name) or 0.0) - getattr(usual, name)
                      for name, part in named_parts(ranks).items()}  # fmt: skip
-            found.append(Stall(interval, seconds, max(grown, key=lambda part: grown[part])))
-    return found if len(found) <= max(_USUAL_LENGTH, len(intervals) // 20) else []
+            stalled.append(Stall(interval, seconds, max(grown, key=lambda part: grown[part])))
+    return stalled if len(stalled) <= max(_USUAL_LENGTH, len(intervals) // 20) else []
 
 
 def _own_s(interval: Interval) -> float:
@@ -172,10 +207,11 @@ def _difference(before: Sequence[Interval], after: Sequence[Interval]) -> float:
 
     A rank that is ready earlier or later is a part, too, if both have as many ranks.
     """
-    same = len({len(i.rank_ready_s) for i in (*before, *after)}) == 1
+    ranks = {len(i.rank_ready_s) for i in (*before, *after)}
+    compared = ranks.pop() if len(ranks) == 1 else 0
 
     def values(part: Sequence[Interval]) -> np.ndarray:
-        rows = [[*(getattr(i, name) or 0.0 for name in PARTS), *i.rank_ready_s * same]
+        rows = [[*(getattr(i, name) or 0.0 for name in PARTS), *i.rank_ready_s[:compared]]
                 for i in part]  # fmt: skip
         return np.array(rows).T
 

@@ -12,8 +12,8 @@ from hvd_nmt.common.units import count
 from hvd_nmt.config import EvaluationConfig
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.config.schema import Decay
-from hvd_nmt.explain import machines
-from hvd_nmt.explain.machines import Estimate
+from hvd_nmt.explain import durations
+from hvd_nmt.explain.estimates import Estimate, student_t
 from hvd_nmt.records.record import Evaluation, Interval, Run
 
 FEWEST_EVALUATIONS = 5
@@ -24,7 +24,7 @@ COOLED_DOWN = 0.05
 
 _EXPONENTS_C = np.geomspace(0.05, 6.0, 2400)
 _DRAWS = 4_000
-_FEWEST_DRAWS = 200  # of curves that stay within the bounds; with fewer, all are cut off there
+_FEWEST_DRAWS = 200  # number of curves within the bounds; with fewer, all are cut off there
 _FEWEST_ROBUST = 8  # fewer points cannot tell an outlier from the curve
 _BINS = 24  # training losses are averaged into so many points
 _BOUNDS = {"BLEU": (0.0, 100.0)}  # what a measure can be; a loss is at least 0
@@ -43,9 +43,9 @@ class Gain:
 
     steps: int
     seconds: float | None
-    """at the run's own pace, evaluations included; None without times"""
+    """seconds at the run's pace, evaluations included; None without times"""
     gain: Estimate
-    """gain in the measure; above zero is better, whichever way the measure goes"""
+    """gain in the measure; above zero is better for each measure"""
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,18 @@ class FullyTrained:
     """Whether more steps would help, from the curve y = a + b step^-c through the points."""
 
     verdict: str
-    """trained, not trained, or cannot tell"""
+    """verdict: trained, not trained, or cannot tell"""
     measure: str | None = None
     """"BLEU", "validation loss" or "training loss"; None within the warm-up"""
     points: Points = ()
     rate_share: float | None = None
     """the last learning rate over the highest"""
     asymptote: Estimate | None = None
-    """a, after endless steps"""
+    """value a of the measure, after endless steps"""
     gains: tuple[Gain, ...] = ()
-    """of 10 % and of 100 % more steps"""
+    """gains of 10 % and of 100 % more steps"""
     curve: tuple[tuple[int, Estimate], ...] = ()
-    """from the first point to twice the steps"""
+    """step and estimate, from the first point to twice the steps"""
 
 
 def fully_trained(run: Run) -> FullyTrained:
@@ -81,14 +81,14 @@ def fully_trained(run: Run) -> FullyTrained:
     if 0 < run.steps_done < warmup:
         return FullyTrained("not trained")
     measure, points = _measure(run, warmup)
-    rates = [each.learning_rate for each in run.intervals if each.learning_rate is not None]
+    rates = [i.learning_rate for i in run.intervals if i.learning_rate is not None]
     rate_share = rates[-1] / max(rates) if rates and max(rates) > 0 else None
     if len(points) < FEWEST_EVALUATIONS - 1:
         return FullyTrained(CANNOT_TELL, measure, points, rate_share)
     done = max(run.steps_done, points[-1][0])
-    training_s, sign = machines.training_s(run), 1 if measure == "BLEU" else -1
-    steps_timed = sum(each.steps for each in run.intervals if each.step_s is not None)
-    evaluations_s = sum(each.seconds or 0.0 for each in run.evaluations)
+    training_s, sign = durations.training_s(run), 1 if measure == "BLEU" else -1
+    steps_timed = sum(i.steps for i in run.intervals if i.step_s is not None)
+    evaluations_s = sum(e.seconds or 0.0 for e in run.evaluations)
     pace_s = None if training_s is None else (training_s + evaluations_s) / steps_timed
     curve = _fit(points, *_BOUNDS.get(measure, (0.0, math.inf)))
     gains = tuple(
@@ -240,12 +240,12 @@ def _trend(points: Points) -> tuple[Estimate, float]:
     slope = x_N @ y_N / (x_N @ x_N)
     freedom = len(x_N) - 2
     noise = math.sqrt(((y_N - y_N.mean() - slope * x_N) ** 2).sum() / freedom)
-    margin = machines.student_t(0.95, freedom) * noise / math.sqrt(x_N @ x_N)
+    margin = student_t(0.95, freedom) * noise / math.sqrt(x_N @ x_N)
     return Estimate(float(slope), float(slope - margin), float(slope + margin)), noise
 
 
 def schedule(run: Run) -> Schedule | None:
-    """Of the learning rate, by the run's configuration; None if that does not tell or know it."""
+    """Schedule of the learning rate in the run's configuration; None if that has no known one."""
     training = run.config.get("training", {})
     factor, warmup, cooldown, last, cap = (training.get(name) for name in _SCHEDULE)
     width = training.get("schedule_width", run.config.get("model", {}).get("width"))
@@ -263,7 +263,7 @@ def largest_deviation(schedule: Schedule, recorded: Points) -> tuple[int, float]
 
 
 def ends_early(run: Run, config: EvaluationConfig) -> tuple[str, str] | None:
-    """Whether a run ends after its newest evaluation; which option says so, and why, in words."""
+    """Option that ends a run after its newest evaluation, and the reason; None: it continues."""
     if 0 < config.stop_after <= _without_gain(run.evaluations, config.best_by):
         evaluations = count(config.stop_after, "evaluation")
         name = _SCORES[config.best_by]

@@ -1,4 +1,4 @@
-"""What a question is answered with, and its Markdown and HTML; text of any origin stays text.
+"""What a question is answered with, as Markdown and HTML; text of any origin stays text.
 
 `_repr_html_` is what a notebook shows.
 """
@@ -21,7 +21,7 @@ class Table:
     title: str
     head: tuple[str, ...]
     rows: Sequence[Sequence[object]]
-    """whole numbers get separators, other numbers three digits"""
+    """cells: whole numbers get separators, other numbers three digits"""
 
     def _repr_html_(self) -> str:
         return html(table(self))
@@ -36,11 +36,11 @@ class Answer:
     evidence: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
     known: bool = True
-    """False: the record does not tell; the answer says what is missing and how to get it"""
+    """whether the record has it; else the answer says what is missing and how to get it"""
     number: int = 0
     question: str = ""
     how: str = ""
-    """how it was computed"""
+    """method by which it was computed"""
 
     def parts(self) -> tuple[str, str, str]:
         """Markdown of the question with its answer, of the tables, and of how it was computed."""
@@ -64,7 +64,7 @@ class Answers(tuple[Answer, ...]):
 
 
 def plain(text: str) -> str:
-    """Markdown of a part of a line in which neither Markdown nor HTML sees anything of theirs."""
+    """Markdown of a part of a line, in which neither Markdown nor HTML has a meaning."""
     return re.sub(r"([\\`*_\[\]|])", r"\\\1", escape(_printable(text), quote=False))
 
 
@@ -81,7 +81,7 @@ def sentence(text: str) -> str:
 
 def listed(sentences: tuple[str, ...]) -> str:
     """Markdown of a list of sentences."""
-    return "\n".join(f"- {sentence(each)}" for each in sentences)
+    return "\n".join(f"- {sentence(text)}" for text in sentences)
 
 
 def table(content: Table) -> str:
@@ -100,13 +100,13 @@ def _cell(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else " ".join(str(value).split())
 
 
-def blocks(*found: str) -> str:
-    """Markdown of blocks, of which empty ones are left out."""
-    return "\n\n".join(block for block in found if block)
+def blocks(*texts: str) -> str:
+    """Markdown of blocks of text, without the empty ones."""
+    return "\n\n".join(filter(None, texts))
 
 
 def html(markdown: str) -> str:
-    """HTML of Markdown, which can bring none of its own."""
+    """HTML of Markdown; HTML in it stays text."""
     converter = Markdown(extensions=["tables"], output_format="html")
     converter.preprocessors.deregister("html_block")
     converter.inlinePatterns.deregister("html")

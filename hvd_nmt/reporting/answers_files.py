@@ -96,20 +96,21 @@ def _corpora(run: Run) -> Table:
 
 def checkpoint_files(facts: RunFacts) -> Answer:
     """The files that begin with the checkpoint's prefix, and the table of its variables."""
-    found = facts.anatomy
-    if isinstance(found, str):
+    anatomy = facts.anatomy
+    if isinstance(anatomy, str):
         return Answer(
             "In general: .data has the values of all variables, .index has the place of each of "
             "them, .meta has the graph, and the file `checkpoint` points to the newest. Of this "
-            f"run none was read: {found}",
+            f"run none was read: {anatomy}",
             known=False,
         )
-    rows = tuple((file.name, f"{file.n_bytes:,}", file.purpose) for file in found.files)
-    step = f" (step {found.step:,})" if found.step is not None else ""
+    rows = tuple((file.name, f"{file.n_bytes:,}", file.purpose) for file in anatomy.files)
+    step = f" (step {anatomy.step:,})" if anatomy.step is not None else ""
+    name = anatomy.prefix.name
     return Answer(
-        f"{found.prefix.name}{step} is made of {count(len(found.files), 'file')}: "
-        + ", ".join(f.name.removeprefix(found.prefix.name) or f.name for f in found.files) + ".",
-        (f"It holds {count(len(found.variables), 'variable')}, of which {found.parameters:,} "
+        f"{name}{step} is made of {count(len(anatomy.files), 'file')}: "
+        + ", ".join(f.name.removeprefix(name) or f.name for f in anatomy.files) + ".",
+        (f"It holds {count(len(anatomy.variables), 'variable')}, of which {anatomy.parameters:,} "
          "values are the weights of the model.",),
         (Table("Files", ("file", "bytes", "what is in it"), rows),),
     )  # fmt: skip
@@ -119,38 +120,38 @@ def checkpoint_size(facts: RunFacts) -> Answer:
     """The bytes of a variable are its number of values times the size of its type. Predicted from
     the sizes of the model alone: weights x 3 (the weight itself and Adam's two moments) x 4 bytes.
     """
-    found, parameters = facts.anatomy, facts.record.parameters
-    if isinstance(found, str):
+    anatomy, parameters = facts.anatomy, facts.record.parameters
+    if isinstance(anatomy, str):
         if parameters is None:
-            return Answer(f"Not known: {found}", known=False)
+            return Answer(f"Not known: {anatomy}", known=False)
         whole = 3 * parameters * FLOAT_BYTES
         return Answer(
             f"About {data_size(whole)}: (weights + Adam m + Adam v) x 4 bytes = 3 x {parameters:,} "
-            f"x 4 = {whole:,} bytes, and a few counters. Not compared with a file: {found}",
+            f"x 4 = {whole:,} bytes, and a few counters. Not compared with a file: {anatomy}",
             known=False,
         )
-    groups = found.groups()
+    groups = anatomy.groups()
     weights, adam = (
         sum(group.n_bytes for group in groups if group.name in names)
         for names in (contents.WEIGHTS, ("Adam m", "Adam v"))
     )
-    total = sum(file.n_bytes for file in found.files)
+    total, data_bytes = sum(file.n_bytes for file in anatomy.files), anatomy.data_bytes
     answer = (
-        f"{data_size(found.data_bytes)} ({found.data_bytes:,} bytes) of values, {data_size(total)} "
+        f"{data_size(data_bytes)} ({data_bytes:,} bytes) of values, {data_size(total)} "
         f"with all its files: {weights:,} bytes of weights + {adam:,} of Adam's two moments + "
-        f"{found.data_bytes - weights - adam:,} of everything else."
+        f"{data_bytes - weights - adam:,} of everything else."
     )
     evidence = []
-    if found.predicted_bytes is not None:
-        off = found.model_bytes - found.predicted_bytes
+    if anatomy.predicted_bytes is not None:
+        off = anatomy.model_bytes - anatomy.predicted_bytes
         says = "equal to the byte" if off == 0 else f"{off:+,} bytes off"
         evidence.append(
-            f"Predicted {found.predicted_bytes:,} bytes of weights and moments, read "
-            f"{found.model_bytes:,}: {says}."
+            f"Predicted {anatomy.predicted_bytes:,} bytes of weights and moments, read "
+            f"{anatomy.model_bytes:,}: {says}."
         )
     trained = adam // (2 * FLOAT_BYTES)
     evidence.append(
-        f"{found.parameters:,} weights x 4 bytes = {found.parameters * FLOAT_BYTES:,} bytes; "
+        f"{anatomy.parameters:,} weights x 4 bytes = {anatomy.parameters * FLOAT_BYTES:,} bytes; "
         f"{trained:,} of them have two moments of the same size, which training needs."
     )
     rows = [
@@ -158,9 +159,9 @@ def checkpoint_size(facts: RunFacts) -> Answer:
          percent(group.share))
         for group in groups
     ]  # fmt: skip
-    if rest := found.data_bytes - sum(group.n_bytes for group in groups):
+    if rest := data_bytes - sum(group.n_bytes for group in groups):
         rows.append(("of no variable", "", "", f"{rest:,}", ""))
-    rows.append(("sum", f"{len(found.variables):,}", "", f"{found.data_bytes:,}", "100 %"))
+    rows.append(("sum", f"{len(anatomy.variables):,}", "", f"{data_bytes:,}", "100 %"))
     head = ("group", "variables", "values", "bytes", "share")
     table = Table("Where each byte of the data file goes", head, tuple(rows))
     return Answer(answer, tuple(evidence), (table,))

@@ -5,8 +5,8 @@ import math
 
 from hvd_nmt.common.units import duration, percent
 from hvd_nmt.explain import learning
+from hvd_nmt.explain.estimates import Estimate
 from hvd_nmt.explain.learning import CANNOT_TELL, FullyTrained
-from hvd_nmt.explain.machines import Estimate
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Answer, Table
 from hvd_nmt.reporting.run_facts import RunFacts
@@ -31,13 +31,15 @@ def fully_trained(facts: RunFacts) -> Answer:
         if fit.rate_share < learning.COOLED_DOWN:
             text += ": more steps bring something only with a larger training.max_steps"
         evidence.append(f"{text}.")
-    if (end := fit.asymptote) is not None and end.high > 0:  # else nobody knows the end
+    if (end := fit.asymptote) is not None and end.high > 0:  # else the end is unknown
         higher = fit.measure == "BLEU"
         best = (max if higher else min)(value for _, value in fit.points)
-        passed = f"; single values lie beyond it, the best at {best:.3g}"
+        passed = ""
+        if (best > end.value) is higher:
+            passed = f"; single values lie beyond it, the best at {best:.3g}"
         evidence.append(
             f"The curve ends at a {fit.measure} of {end.value:.3g} after endless steps "
-            f"(90 % interval {_interval(end)}){passed * ((best > end.value) is higher)}."
+            f"(90 % interval {_interval(end)}){passed}."
         )
     rows = tuple(
         (f"{more.steps:,}", "unknown" if more.seconds is None else duration(more.seconds),
@@ -78,30 +80,30 @@ def overfitting(facts: RunFacts) -> Answer:
     the training loss does not. It also overfits if the validation loss is far above an earlier
     minimum. A difference between the two losses is no sign: training is measured with dropout.
     """
-    found = learning.overfitting(facts.record)
-    best, tail, trend = found.best, found.tail, found.validation_trend
+    judged = learning.overfitting(facts.record)
+    best, tail, trend = judged.best, judged.tail, judged.validation_trend
     if best is None or trend is None:
         return Answer(
             _missing("validation losses", facts.record),
             (f"It takes {learning.FEWEST_EVALUATIONS} of them to see a trend, not "
-             f"{len(found.losses)}.",), known=False,
+             f"{len(judged.losses)}.",), known=False,
         )  # fmt: skip
     answer = {
         "overfitting": "Yes: more dropout or more data would help; best_models keeps the best.",
         "not overfitting": "No.",
         CANNOT_TELL: _missing("validation losses", facts.record),
-    }[found.verdict]
-    last = found.losses[-1]
+    }[judged.verdict]
+    last = judged.losses[-1]
     end = "the last" if best == last else f"and is {last[1]:.4f} at step {last[0]:,}"
     text = (
         f"From step {tail[0][0]:,} to {tail[-1][0]:,} the validation loss moves by "
         f"{_signed(trend)} per 1,000 steps over {len(tail)} evaluations"
     )
-    if found.training_trend is not None:
-        text += f", the training loss by {_signed(found.training_trend)}"
+    if judged.training_trend is not None:
+        text += f", the training loss by {_signed(judged.training_trend)}"
     return Answer(
         f"{answer} The validation loss was lowest ({best[1]:.4f}) at step {best[0]:,}, {end}.",
-        (f"{text}.",), known=found.verdict != CANNOT_TELL,
+        (f"{text}.",), known=judged.verdict != CANNOT_TELL,
     )  # fmt: skip
 
 
@@ -171,7 +173,7 @@ def learning_rate(facts: RunFacts) -> Answer:
 
 
 def _missing(what: str, run: Run) -> str:
-    """That nothing can be told, and what would help."""
+    """A sentence on what the record lacks for an answer, and what would help."""
     onward = "raise training.max-steps" if run.finished else "let the run continue"
     return (
         f"The record cannot tell. Missing are more {what}: {onward}, or evaluate more often "

@@ -5,18 +5,18 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from hvd_nmt.common.units import count, duration, flop_rate, percent, step_duration
-from hvd_nmt.explain import machines
+from hvd_nmt.explain import durations, processors
 from hvd_nmt.explain.intervals import PARTS, last_settings
 from hvd_nmt.records.record import Launch, Run
-from hvd_nmt.reporting import answers_network, verdict_sentence
+from hvd_nmt.reporting import phrases
 from hvd_nmt.reporting.answer import Answer, Table
 from hvd_nmt.reporting.run_facts import RunFacts, RunState
 
 FULLY_COMPUTING = 0.85
 """share of a step's time from which on we call the processors fully used"""
-_LITTLE_POWER = 60.0  # percent of the limit: less is no sign of full kernels
-_ENOUGH_FOR_TENTHS = 10  # intervals below which nine tenths of them mean nothing
-_MOST_STARTS = 20  # in the table of starts, the newest
+_LITTLE_POWER = 60.0  # percent of the power limit: less is no sign of full kernels
+_ENOUGH_FOR_TENTHS = 10  # number of intervals below which nine tenths of them mean nothing
+_MOST_STARTS = 20  # number of the newest starts in the table
 _GET_CLOCK = (
     "Missing are times of day: hvd_nmt writes one with every line, OpenSeq2Seq only into its "
     "TensorBoard events (`wall_time`), which are not next to the log."
@@ -32,7 +32,7 @@ def how_long(facts: RunFacts) -> Answer:
     start and the last step logged before the end.
     """
     run = facts.record
-    training_s, wall_s = machines.training_s(run), machines.wall_s(run)
+    training_s, wall_s = durations.training_s(run), durations.wall_s(run)
     if training_s is None and wall_s is None:
         return Answer(f"The record has no step times. {_GET_CLOCK}", known=False)
     if wall_s is None or run.started_s is None:
@@ -42,11 +42,11 @@ def how_long(facts: RunFacts) -> Answer:
             (f"{count(run.steps_done, 'step')} with logged step times.", _GET_CLOCK),
         )
     if facts.state == RunState.FINISHED:
-        answer = f"{duration(wall_s)} for {count(machines.steps_done(run), 'step')}."
+        answer = f"{duration(wall_s)} for {count(durations.steps_done(run), 'step')}."
     else:
         planned = f" of {run.max_steps:,}" if run.max_steps else ""
         answer = f"{duration(wall_s)} to step {run.steps_done:,}{planned}"
-        times, left = machines.step_times(run), (run.max_steps or 0) - run.steps_done
+        times, left = durations.step_times(run), (run.max_steps or 0) - run.steps_done
         if facts.state == RunState.RUNNING and times and left > 0:
             to_go = duration(left * times.mean_s)
             answer += f", and about {to_go} of steps to go (evaluations not counted)"
@@ -62,8 +62,8 @@ def how_long(facts: RunFacts) -> Answer:
     tables = [] if training_s is None else [_where_it_went(run, wall_s, training_s)]
     if not run.launches:
         evidence += list(_pauses(run))[-_MOST_STARTS:]
-    if run.launches:
-        lost = count(machines.lost_steps(run.launches), "step")
+    else:
+        lost = count(durations.lost_steps(run.launches), "step")
         evidence.append(
             f"hvd_nmt.launch started the ranks {count(len(run.launches), 'time')}; {lost} had to "
             "be trained again."
@@ -92,11 +92,11 @@ def _clock(time_s: float) -> str:
 
 
 def _where_it_went(run: Run, wall_s: float, training_s: float) -> Table:
-    aside_s = verdict_sentence.aside_s(run)
+    aside_s = phrases.aside_s(run)
     known_s = training_s + sum(aside_s.values()) + (run.startup_s or 0.0)
     startup = "unknown" if run.startup_s is None else duration(run.startup_s)
     # Another program's times of steps hold its evaluations.
-    included = ", evaluations included" * (run.source != "hvd_nmt")
+    included = "" if run.source == "hvd_nmt" else ", evaluations included"
     rows = (
         ("start-up: imports, data, comparing the hosts", startup),
         (f"logged steps{included}", duration(training_s)),
@@ -111,12 +111,13 @@ def _start(launch: Launch, later: Launch | None) -> tuple[str, ...]:
     step = "none" if launch.last_step is None else f"{launch.last_step:,}"
     ended = "not recorded" if launch.ended_s is None else _clock(launch.ended_s)
     code = "not recorded" if launch.exit_code is None else str(launch.exit_code)
-    lost = later is not None and launch.exit_code is None
-    killed = "its launcher was killed, or could not write" * lost
-    return ranks, ended, step, code, _said_last(launch) or killed
+    message = _last_message(launch)
+    if not message and later is not None and launch.exit_code is None:
+        message = "its launcher was killed, or could not write"
+    return ranks, ended, step, code, message
 
 
-def _said_last(launch: Launch) -> str:
+def _last_message(launch: Launch) -> str:
     return launch.sentence.rpartition("hvd_nmt.train: ")[2]
 
 
@@ -125,7 +126,7 @@ def average_step(facts: RunFacts) -> Answer:
     and warm-up. Only steps since exchange or ranks changed. The margin is Student's 95 % interval
     of the intervals' means, taken as independent.
     """
-    times = machines.step_times(facts.record)
+    times = durations.step_times(facts.record)
     if times is None:
         return Answer(
             "No step time was recorded: wait for the first logged interval (training.log_every).",
@@ -138,13 +139,13 @@ def average_step(facts: RunFacts) -> Answer:
         low, high = step_duration(times.low_s), step_duration(times.high_s)
         evidence.append(f"Nine tenths of the intervals lie between {low} and {high}.")
     if times.first_s:
-        each = ", ".join(map(step_duration, times.first_s))
-        evidence.append(f"The first interval of each start is not counted: {each} a step.")
-    if tokens := machines.mean_rate(facts.record, "tokens_per_s"):
+        first = ", ".join(map(step_duration, times.first_s))
+        evidence.append(f"The first interval of each start is not counted: {first} a step.")
+    if tokens := durations.mean_rate(facts.record, "tokens_per_s"):
         evidence.append(f"{tokens:,.0f} source and target tokens a second, all ranks together.")
     margin = "" if times.margin_s is None else f" ± {step_duration(times.margin_s)}"
     answer = f"{step_duration(times.mean_s)}{margin} (mean of {times.steps:,} steps)."
-    tables = *_parts_of_a_step(facts), *answers_network.each_setting(facts.record)
+    tables = *_parts_of_a_step(facts), *phrases.each_setting(facts.record)
     return Answer(answer, tuple(evidence), tables)
 
 
@@ -167,9 +168,9 @@ def gpus_used(facts: RunFacts) -> Answer:
     waits inside an all-reduce runs one. Energy: each GPU's own counter.
     """
     run, computing = last_settings(facts.record), facts.verdict.shares.get(PARTS["compute_s"])
-    uses, on_cpus = machines.gpu_use(run), run.config.get("training", {}).get("device") == "cpu"
+    uses, on_cpus = processors.gpu_use(run), run.config.get("training", {}).get("device") == "cpu"
     evidence, tables = [], _parts_of_a_step(facts)
-    if rate := machines.mean_rate(run, "model_flop_per_s"):
+    if rate := durations.mean_rate(run, "model_flop_per_s"):
         evidence.append(
             f"The model's products, 6 x weights x tokens and attention, made {flop_rate(rate)} on "
             "all ranks; python -m hvd_nmt.bench measures what the same devices can make."
@@ -184,7 +185,7 @@ def gpus_used(facts: RunFacts) -> Answer:
     if not uses or on_cpus:
         why = {str(of.header.get("gpu_unavailable") or "none") for of in run.telemetry}
         evidence.append(f"GPUs: {'training.device is cpu' if on_cpus else ', '.join(why)}.")
-        busy = machines.cpu_percent(run)
+        busy, _ = processors.cpu_percents(run)
         if busy is not None:
             evidence.append(f"The CPUs of the hosts were {busy:.0f} % busy while steps ran.")
         answer = f"No GPU was used. The CPUs computed {share} of the time of a step."
@@ -192,7 +193,7 @@ def gpus_used(facts: RunFacts) -> Answer:
     if drawn_j := sum(use.energy_j or 0.0 for use in uses):
         per_step = f", {drawn_j / run.steps_done:,.1f} J a step" if run.steps_done else ""
         evidence.append(f"They took {drawn_j / 3.6e6:.3g} kWh over the whole run{per_step}.")
-    mean = machines.mean_use(uses)
+    mean = processors.mean_use(uses)
     tables = (*tables, _while_steps_ran([*uses, mean] if len(uses) > 1 else uses))
     answer = f"No: they computed {share} of the time of a step and waited the rest."
     if computing is None:
@@ -210,7 +211,7 @@ def gpus_used(facts: RunFacts) -> Answer:
     return Answer(answer, tuple(evidence), tables, computing is not None)
 
 
-def _while_steps_ran(uses: Sequence[machines.GpuUse]) -> Table:
+def _while_steps_ran(uses: Sequence[processors.GpuUse]) -> Table:
     rows = []
     for use in uses:
         values = (use.power_w, use.of_limit_percent, use.memory_activity_percent,
@@ -224,7 +225,7 @@ def _while_steps_ran(uses: Sequence[machines.GpuUse]) -> Table:
 
 
 def state_sentence(facts: RunFacts) -> str:
-    """Whether the run goes on; after it who ended the newest start that failed, and when."""
+    """Whether the run continues; then who ended the newest start that failed, and when."""
     end, planned = facts.record.early_end, facts.record.max_steps
     finished = "Finished."
     if end is not None:
@@ -245,4 +246,4 @@ def state_sentence(facts: RunFacts) -> str:
         return state
     at = _clock(failed[-1].ended_s or 0.0)
     starts = f"{count(len(failed), 'start')} ended early, the newest at {at}"
-    return f"{state} {starts}: {_said_last(failed[-1]) or f'exit code {failed[-1].exit_code}'}"
+    return f"{state} {starts}: {_last_message(failed[-1]) or f'exit code {failed[-1].exit_code}'}"

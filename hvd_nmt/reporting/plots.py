@@ -1,7 +1,7 @@
 """The figures of the report, as HTML with SVG in it; "" where the record has nothing to draw.
 
-Text and axes take the colour of the page, and the colours of the data can be told apart on white
-and on black. No pyplot: without global state the same data give the same bytes.
+Text and axes take the colour of the page; the colours of the data differ on white and on black. No
+pyplot: without global state the same data give the same bytes.
 """
 
 import io
@@ -18,20 +18,20 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.rcsetup import cycler
 
-from hvd_nmt.explain import between_hosts, learning, machines
+from hvd_nmt.explain import between_hosts, estimates, learning
 from hvd_nmt.explain.intervals import named_parts, settled
 from hvd_nmt.records.record import HostSamples, Run
 
 MOST_POINTS = 240
-"""of a curve; more are averaged"""
+"""number of points of a curve; more are averaged"""
 SERIES = ("#2f7fc1", "#d2622a", "#8e54b5", "#b8860b", "#2a9350", "#cf3a7b")
 """colours of data, C0 to C5"""
 INK = "#0a0b0c"
-"""of text and axes: becomes currentColor"""
+"""colour of text and axes, which becomes currentColor"""
 _WIDTH_IN = 3.9  # inches at 72 points: near a phone's width, so that text stays readable there
-_HEIGHT_IN = 2.15  # of a figure's only panel
-_LOW_IN = 1.3  # of one of several panels
-_LEGEND_ROW_IN = 0.17  # of a legend, from its second row on
+_HEIGHT_IN = 2.15  # height of a figure's only panel
+_LOW_IN = 1.3  # height of one of several panels
+_LEGEND_ROW_IN = 0.17  # height of each row of a legend but the first
 _STYLE: dict[str, Any] = {
     "svg.fonttype": "none", "font.family": ["DejaVu Sans"], "font.size": 8,
     "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6,
@@ -43,7 +43,7 @@ _STYLE: dict[str, Any] = {
                      "ytick.color", "grid.color"), INK),
     **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
 }  # fmt: skip
-_PART_STYLES = ("C3", "C0", "C2", "C1")  # of the parts of a step: computing blue, communication red
+_PART_STYLES = ("C3", "C0", "C2", "C1")  # parts of a step: computing blue, communication red
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 Points = Sequence[tuple[float, float | None]]
@@ -77,9 +77,9 @@ def loss(run: Run) -> str:
 def bleu(run: Run) -> str:
     """BLEU with its 95 % interval over steps."""
     band = [
-        (each.step, max(0, each.bleu - each.bleu_margin), min(100, each.bleu + each.bleu_margin))
-        for each in run.evaluations
-        if each.bleu is not None and each.bleu_margin is not None
+        (e.step, max(0, e.bleu - e.bleu_margin), min(100, e.bleu + e.bleu_margin))
+        for e in run.evaluations
+        if e.bleu is not None and e.bleu_margin is not None
     ]
     curve = Curve(learning.series(run.evaluations, "bleu"), "", "C0o-", band)
     name = f"sacre{run.bleu()}"
@@ -183,7 +183,7 @@ def against_traffic(run: Run) -> str:
     pairs = [(rate, i.step_s or 0.0) for i, rate in between_hosts.rates(run)]
     if len(set(run.hosts)) < 2 or len(pairs) < 2:
         return ""
-    r = machines.pearson(pairs)
+    r = estimates.pearson(pairs)
     label = f"an interval (n = {len(pairs)}{f', r = {r.value:.2f}' if r else ''})"
     curve = Curve(pairs[:: 1 + len(pairs) // MOST_POINTS], label, "C0o")
     across = "sent by the busiest host, MB/s (mean of an interval)"
@@ -223,10 +223,10 @@ def draw(
         all_axes[-1].set_xlabel(label)
         stream = io.StringIO()
         figure.savefig(stream, format="svg", metadata=_NO_METADATA)
-    said = escape(caption)
-    svg = _inline(stream.getvalue(), said)
+    text = escape(caption)
+    svg = _inline(stream.getvalue(), text)
     style = "max-width:31rem;margin:.5rem 0"  # also in a notebook
-    return f'<figure style="{style}">{svg}<figcaption>{said}</figcaption></figure>'
+    return f'<figure style="{style}">{svg}<figcaption>{text}</figcaption></figure>'
 
 
 def _draw_curves(axes: Axes, curves: Sequence[Curve], stacked: bool) -> None:

@@ -22,7 +22,7 @@ class Question:
     text: str
     answered: Callable[[RunFacts], Answer]
     figures: tuple[Callable[[Run], str], ...] = ()
-    """HTML of what is drawn below the answer; "" without data"""
+    """HTML of the figures below the answer; "" without data"""
 
 
 QUESTIONS = (
@@ -54,4 +54,4 @@ QUESTIONS = (
         answers_network.step_and_traffic, (plots.against_traffic,),
     ),
 )  # fmt: skip
-"""in the order of their numbers in the report, from 1"""
+"""questions of the report, in the order of their numbers from 1"""

@@ -55,7 +55,7 @@ def rendered(summary: RunSummary) -> tuple[str, str]:
     articles = [
         f"<header>{html(head)}</header>",
         f"<article><div>{html(key_numbers)}</div>{_figures(plots.bleu(run))}</article>",
-        f"<nav><strong>Eleven questions</strong><ol>{''.join(links)}</ol></nav>",
+        f"<nav><strong>{len(QUESTIONS)} questions</strong><ol>{''.join(links)}</ol></nav>",
     ]
     announce(f"report of {run.name}")
     for question, answer in zip(QUESTIONS, summary.answers, strict=True):
@@ -79,7 +79,7 @@ def _figures(*drawn: str) -> str:
 
 def _last(run: Run) -> str:
     """Translations of the last evaluation, and what is missing in the record."""
-    lines = read_metrics(run.path, []) if run.path.is_dir() else []
+    lines = read_metrics(run.path, [])
     texts = [str(line.get("samples", "")) for line in lines if line.get("kind") == "text"]
     rows = texts[-1].splitlines()[2 : 2 + MOST_SAMPLES] if texts else []
     samples = tuple(
@@ -96,10 +96,9 @@ def _last(run: Run) -> str:
 
 
 def _settings(run: Run) -> str:
-    found = ""
+    sections = ""
     for title, values in (("Configuration", run.config), ("Environment", run.environment)):
-        rows = tuple((name, str(value)) for name, value in flat(values))
-        if rows:
+        if rows := [(name, str(value)) for name, value in flat(values)]:
             shown = html(table(Table(title, ("name", "value"), rows)))
-            found += f"<details><summary>{title}</summary>{shown}</details>"
-    return found
+            sections += f"<details><summary>{title}</summary>{shown}</details>"
+    return sections

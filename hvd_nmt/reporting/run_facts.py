@@ -7,9 +7,9 @@ from typing import final
 
 from hvd_nmt.checkpoints import contents
 from hvd_nmt.common.errors import UserError
-from hvd_nmt.explain import bottleneck, machines
+from hvd_nmt.explain import bottleneck, durations
 from hvd_nmt.records.record import Run
-from hvd_nmt.reporting import verdict_sentence
+from hvd_nmt.reporting import phrases
 
 _PATIENCE_S = 600.0  # longest silence, as in an evaluation, of a run that continues
 
@@ -45,13 +45,13 @@ class RunFacts:
     @cached_property
     def sentence(self) -> str:
         """The verdict in words, with its numbers."""
-        longer = verdict_sentence.longer_than_steps(self.record)
-        return longer + verdict_sentence.sentence(self.verdict, self.record)
+        longer = phrases.longer_than_steps(self.record)
+        return longer + phrases.sentence(self.verdict, self.record)
 
     @property
     def silent_s(self) -> float | None:
         """Seconds since the last sign of life; None without a clock."""
-        last_s = machines.last_record_s(self.record)
+        last_s = durations.last_record_s(self.record)
         return None if last_s is None else max(0.0, self.now_s - last_s)
 
     @property

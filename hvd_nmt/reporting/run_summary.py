@@ -12,7 +12,7 @@ from hvd_nmt.checkpoints import contents
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.units import count, duration, step_duration
-from hvd_nmt.explain import machines
+from hvd_nmt.explain import durations
 from hvd_nmt.explain.bottleneck import Verdict
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting import answers_time, plots
@@ -36,7 +36,7 @@ class RunSummary:
         self.evaluations = record.evaluations
         """scores of the dev set, evaluation by evaluation: loss, BLEU, chrF"""
         self.problems = record.problems
-        """what is missing or damaged in the record, one sentence each"""
+        """sentences on what is missing or damaged in the record"""
         self.facts = RunFacts(record, time.time() if now_s is None else now_s, ended)
 
     def __repr__(self) -> str:
@@ -101,14 +101,14 @@ class RunSummary:
             about.append(f"{count(run.ranks, 'rank')} on {where}")
         if run.parameters:
             about.append(f"{run.parameters:,} parameters")
-        wall_s, times = machines.wall_s(run), machines.step_times(run)
-        seconds = wall_s or machines.training_s(run)
+        wall_s, times = durations.wall_s(run), durations.step_times(run)
+        seconds = wall_s or durations.training_s(run)
         of_log = run.environment.get("average_tokens_per_s")
-        tokens = machines.mean_rate(run, "tokens_per_s") or of_log
+        tokens = durations.mean_rate(run, "tokens_per_s") or of_log
         planned = f"of {run.max_steps:,} steps" if run.max_steps else "steps"
         numbers = [
             (seconds and duration(seconds), "time in steps" if wall_s is None else "wall time"),
-            (f"{machines.steps_done(run):,}", planned),
+            (f"{durations.steps_done(run):,}", planned),
             (times and step_duration(times.mean_s), "mean step"),
             (tokens and f"{tokens:,.0f} tokens/s", "source and target, all ranks"),
             _best_bleu(run),

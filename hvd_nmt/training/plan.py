@@ -10,7 +10,7 @@ from hvd_nmt.common import heartbeat
 from hvd_nmt.common.units import data_size, percent, step_duration
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data import bleu, language
-from hvd_nmt.explain import machines
+from hvd_nmt.explain import flops
 from hvd_nmt.explain.exchange_cost import name_of, ring_bytes, sent_bytes_per_step
 from hvd_nmt.training import cluster, horovod, micro_batches, optimizer
 from hvd_nmt.training.adam import Adam
@@ -51,7 +51,7 @@ class Plan:
 
     def flops(self, step: StepResult) -> float:
         """Floating-point operations that the model needs for a step."""
-        return machines.flops_of_step(
+        return flops.flops_of_step(
             self.setup.config.model, self.setup.data.manifest.vocabulary_size,
             step.source_tokens, step.target_tokens, step.sentences,
         )  # fmt: skip

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from hvd_nmt.config.exchange import Exchange
-from hvd_nmt.explain import between_hosts, bottleneck, machines
-from hvd_nmt.explain.between_hosts import middle, traffic
+from hvd_nmt.explain import between_hosts, bottleneck, durations
+from hvd_nmt.explain.between_hosts import traffic
 from hvd_nmt.records.record import HostSamples, Interval, Run, Start
 
 G = 243_523_584
@@ -40,7 +40,7 @@ def test_exchanges_that_are_waited_for_make_it_network_bound():
     of = run(ISLANDS, intervals(6, exchange_s=0.75))
     found = bottleneck.verdict(of)
     assert found.kind == bottleneck.NETWORK
-    link = between_hosts.link_MB_per_s(of, of.intervals[-1], bytes_per_step=G / 2 / 8)
+    link = between_hosts.step_of(of, of.intervals[-1]).link_MB_per_s(G / 2 / 8)
     assert link == pytest.approx(1.7 * G / 2 / 8 / 0.75 / 1e6)
     assert {"weights exchanged every 32 steps", "a network 10 times as fast"} <= {
         one.what for one in found.advice
@@ -50,7 +50,7 @@ def test_exchanges_that_are_waited_for_make_it_network_bound():
 def test_sums_within_a_host_are_no_network():
     found = bottleneck.verdict(run(ISLANDS, intervals(6, exchange_s=0.02, inside_s=0.5)))
     assert found.kind == bottleneck.LOCAL
-    assert found.predicted_bytes == pytest.approx(G / 2 / 8)
+    assert found.network.predicted_bytes == pytest.approx(G / 2 / 8)
     assert bottleneck.verdict(run(ISLANDS, intervals(6, 0.4, 0.1))).kind == bottleneck.NETWORK
 
 
@@ -64,7 +64,7 @@ def test_a_link_that_is_limited_by_round_trips_is_not_to_be_faster(round_trip_ms
     made = dataclasses.replace(made, telemetry=(HostSamples("a", {}, samples),))
     found = bottleneck.verdict(made)
     assert found.kind == bottleneck.NETWORK
-    assert (found.slow_phase.round_trip_s is not None) == is_latency
+    assert (found.slow_phase.network.round_trip_s is not None) == is_latency
     assert any("10 times as fast" in one.what for one in found.advice) != is_latency
 
 
@@ -75,8 +75,9 @@ def test_bytes_are_those_of_the_exchange_of_a_start_weighted_by_steps():
     of = dataclasses.replace(both, starts=(Start(both.hosts), *both.starts))
     wanted = (1.5 * G + 4 * G / 16) / 5
     assert between_hosts.predicted_bytes(of, of.intervals[1:]) == pytest.approx(wanted)
-    assert bottleneck.verdict(of).predicted_bytes == pytest.approx(G / 16)  # never of several
-    assert machines.step_times(of).mean_s == pytest.approx(COMPUTE_S)
+    found = bottleneck.verdict(of).network  # never of several settings
+    assert found.predicted_bytes == pytest.approx(G / 16)
+    assert durations.step_times(of).mean_s == pytest.approx(COMPUTE_S)
     of = run(Exchange("float16"), plain)
     assert between_hosts.predicted_bytes(of, plain) == pytest.approx(G / 2)
 
@@ -132,26 +133,28 @@ def resumed_run():
     )  # fmt: skip
 
 
-def nic(sent_bytes, is_loopback=False):
-    return {"sent_bytes_total": sent_bytes, "is_loopback": is_loopback, "link_mbit_per_s": 1000}
+def nic(sent_bytes, is_loopback=False, rate=None):
+    return {"sent_bytes_total": sent_bytes, "is_loopback": is_loopback, "link_mbit_per_s": 1000,
+            "sent_MB_per_s": rate}  # fmt: skip
 
 
 def test_bytes_of_a_resumed_run_are_those_of_its_steps():
     run = resumed_run()
-    found = middle(traffic(run, run.intervals))
-    assert found == between_hosts.Traffic(found.host, "eth0", pytest.approx(STEP_BYTES), 125.0)
+    assert traffic(run, run.intervals) == [
+        between_hosts.Traffic(host, "eth0", pytest.approx(STEP_BYTES), 125.0) for host in "abc"
+    ]
     assert {between_hosts.main_interface(host) for host in run.telemetry} == {"eth0"}
     for alone in run.telemetry:  # each counts for the starts in which it took part
-        found = middle(traffic(dataclasses.replace(run, telemetry=(alone,)), run.intervals))
+        (found,) = traffic(dataclasses.replace(run, telemetry=(alone,)), run.intervals)
         assert found.bytes_per_step == pytest.approx(STEP_BYTES)
 
 
 def test_the_verdict_of_a_resumed_run_sees_all_bytes_and_the_whole_link():
     found = bottleneck.verdict(resumed_run())
     assert found.kind == bottleneck.NETWORK
-    assert found.predicted_bytes == STEP_BYTES
-    assert (found.seen_bytes, found.interface) == (pytest.approx(STEP_BYTES), "eth0")
-    assert found.slow_phase.link_MB_per_s == pytest.approx(50 / 1.5, rel=0.01)
+    assert found.network.predicted_bytes == STEP_BYTES
+    assert found.network.seen_bytes == pytest.approx(STEP_BYTES)
+    assert found.slow_phase.network.link_MB_per_s == pytest.approx(50 / 1.5, rel=0.01)
 
 
 def test_bytes_between_the_starts_are_nobody_s():
@@ -163,15 +166,15 @@ def test_bytes_between_the_starts_are_nobody_s():
         total += STEP_BYTES / 2.0 if in_steps else 7e6
         samples.append({"time_s": time_s, "start": 0, "nics": {"eth0": nic(total)}})
     run = dataclasses.replace(run, telemetry=(HostSamples("b", {}, samples),))
-    found = middle(traffic(run, run.intervals))
+    (found,) = traffic(run, run.intervals)
     assert found.bytes_per_step == pytest.approx(STEP_BYTES)
 
 
 def test_without_a_clock_or_samples_nothing_is_known():
     run = resumed_run()
     timeless = [dataclasses.replace(interval, time_s=None) for interval in run.intervals]
-    assert middle(traffic(run, timeless)) is None
-    assert middle(traffic(dataclasses.replace(run, telemetry=()), run.intervals)) is None
+    assert traffic(run, timeless) == []
+    assert traffic(dataclasses.replace(run, telemetry=()), run.intervals) == []
     assert between_hosts.rates(dataclasses.replace(run, intervals=tuple(timeless))) == []
 
 
@@ -185,4 +188,22 @@ def test_a_clock_that_is_set_back_changes_no_bytes_per_step(back_s):
         if second:
             intervals.append(Interval(step=second, steps=1, time_s=time_s, step_s=1.0))
     run = Run("x", Path("x"), "hvd_nmt", telemetry=(HostSamples("a", {}, samples),))
-    assert middle(traffic(run, intervals)).bytes_per_step == pytest.approx(1e7, rel=0.02)
+    assert traffic(run, intervals)[0].bytes_per_step == pytest.approx(1e7, rel=0.02)
+
+
+def test_the_rate_of_an_interval_is_that_of_the_host_that_sent_most():
+    def host(name, factor):
+        samples = [
+            {"time_s": float(t), "gpus": [], "nics": {
+                "lo": nic(10**9 * t, True, 999.0), "eth0": nic(t, rate=1.0),
+                "ib0": nic(1000 * t, rate=factor * (10.0 if t <= 10 else 30.0)),
+            }}
+            for t in range(1, 21)
+        ]  # fmt: skip
+        return HostSamples(name, {}, samples)
+
+    rows = [Interval(1, 1, 0.0, 1.0), Interval(10, 10, 10.0, 1.0), Interval(20, 10, 20.0, 0.9)]
+    run = Run("r", Path("r"), "hvd_nmt", intervals=tuple(rows),
+              telemetry=(host("a", 1.0), host("b", 3.0)))  # fmt: skip
+    assert between_hosts.main_interface(run.telemetry[0]) == "ib0"
+    assert [rate for _, rate in between_hosts.rates(run)] == [30.0, 90.0]

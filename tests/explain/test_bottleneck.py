@@ -8,7 +8,7 @@ import pytest
 
 from hvd_nmt.explain import bottleneck
 from hvd_nmt.records.record import HostSamples, Interval, Run, Start
-from hvd_nmt.reporting.answers_network import sentence
+from hvd_nmt.reporting.phrases import sentence
 
 GRADIENT_BYTES = 243_523_584
 """of transformer-base in float32"""
@@ -213,6 +213,8 @@ def test_full_processors_are_to_blame_only_where_the_link_carries_much():
     assert bottleneck.verdict(crowded(60e6, 10_000)).kind == bottleneck.PROCESSORS  # 50 MB/s
     assert bottleneck.verdict(crowded(6e6, 10_000)).kind == bottleneck.NETWORK  # 5 of 1,250 MB/s
     assert bottleneck.verdict(crowded(6e6, 1_000)).kind == bottleneck.PROCESSORS  # 5 of 125 MB/s
+    without_wait = dataclasses.replace(run(), telemetry=crowded(60e6, 10_000).telemetry)
+    assert bottleneck.verdict(without_wait).kind == bottleneck.COMPUTE
 
 
 @pytest.mark.parametrize(("own_percent", "kind"), [(20.0, "SHARED"), (90.0, "COMPUTE")])

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import cpu_graph
 from hvd_nmt.config import ModelConfig, TrainingConfig
-from hvd_nmt.explain import machines
+from hvd_nmt.explain import flops
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.scorer import Scorer
 from hvd_nmt.model.transformer import Transformer
@@ -102,7 +102,7 @@ def step():
 
 
 def test_a_step_multiplies_no_more_than_the_model_needs(step):
-    needed = machines.flops_of_step(SMALL, VOCABULARY, B * S, B * T, B) / 2
+    needed = flops.flops_of_step(SMALL, VOCABULARY, B * S, B * T, B) / 2
     assert 1.0 <= cpu_graph.multiply_adds(step) / needed < 1.01
 
 

@@ -16,7 +16,7 @@ import pytest
 from hvd_nmt import config as configuration
 from hvd_nmt.config import Config, DataConfig, TrainingConfig
 from hvd_nmt.data import corpus
-from hvd_nmt.explain import machines
+from hvd_nmt.explain import durations
 from hvd_nmt.records import read
 from hvd_nmt.records.read import read_run
 from hvd_nmt.records.record import Evaluation, Interval, Launch, Run
@@ -249,10 +249,10 @@ def test_starts_of_the_launcher_are_read(run_dir):
     assert (first.ranks_by_host, first.exit_code, first.last_step) == ({"localhost": 2}, 137, 120)
     assert "is gone" in first.sentence
     assert (second.exit_code, second.resumed_step, second.last_step) == (0, 100, 400)
-    assert machines.lost_steps((first, second)) == 20
+    assert durations.lost_steps((first, second)) == 20
     no_step = json.dumps({"time_s": 1.0, "kind": "end", "exit_code": 5, "sentence": ""}) + "\n"
     starts = launches_of(run_dir, *LAUNCHES[:3], LAUNCHES[3], no_step, *LAUNCHES[3:], '{"torn')
-    assert (len(starts), machines.lost_steps(starts)) == (3, 20)
+    assert (len(starts), durations.lost_steps(starts)) == (3, 20)
 
 
 def test_a_start_without_an_end_is_known_from_its_own_records(run_dir):

@@ -8,7 +8,7 @@ import pytest
 
 from hvd_nmt.common.units import duration
 from hvd_nmt.config.exchange import Exchange
-from hvd_nmt.explain import machines
+from hvd_nmt.explain import durations
 from hvd_nmt.records.record import HostSamples, Interval, Launch, Run, Save, Start
 from hvd_nmt.reporting.answer import Answer
 from hvd_nmt.reporting.run_facts import RunState
@@ -177,7 +177,7 @@ def test_every_byte_of_the_checkpoint_is_accounted_for(two_host_run):
 
 
 def test_saves_that_took_longer_than_all_steps_come_first(two_host_run):
-    steps_s = machines.training_s(two_host_run())
+    steps_s = durations.training_s(two_host_run())
     usual, slow = (
         RunSummary(two_host_run(saves=(Save(200, share * steps_s, 1),))).sentence
         for share in (0.5, 2)

@@ -18,7 +18,7 @@ import pytest
 
 import toy
 from hvd_nmt.common.units import data_size, step_duration
-from hvd_nmt.explain import between_hosts, bottleneck, exchange_cost, machines
+from hvd_nmt.explain import between_hosts, bottleneck, durations, exchange_cost
 from hvd_nmt.explain.exchange_cost import ring_bytes
 from hvd_nmt.explain.intervals import by_settings, typical
 from hvd_nmt.records.read import read_run
@@ -119,7 +119,7 @@ def numbers(parts, added, rank):
 def is_as_made(parts, name):
     """Whether a case has the verdict that it must have; and its step time, on a slow link."""
     found, is_latency = bottleneck.verdict(parts[name]), name == "latency"
-    is_right = (found.slow_phase.round_trip_s is not None) == is_latency
+    is_right = (found.slow_phase.network.round_trip_s is not None) == is_latency
     is_long = name not in SLOW_LINKS or measured_s(parts, name) == predicted_s(parts, name)
     return is_right and is_long and found.kind == CASES[name][2]
 
@@ -158,7 +158,7 @@ def test_the_step_time_on_a_slow_link_is_predicted_from_its_bytes(cases, name):
 def test_the_card_carried_the_bytes_of_the_ring(cases, name):
     found = bottleneck.verdict(cases[name])
     assert found.interface == "eth0"
-    assert found.seen_bytes == pytest.approx(found.predicted_bytes, rel=0.25)
+    assert found.network.seen_bytes == pytest.approx(found.network.predicted_bytes, rel=0.25)
 
 
 def test_the_slow_rank_and_its_host_are_named(cases):
@@ -182,8 +182,8 @@ def test_the_rank_that_was_kept_from_running_is_named(cases):
 
 def test_latency_is_told_from_bandwidth(cases):
     found = bottleneck.verdict(cases["latency"])
-    assert found.slow_phase.round_trip_s
-    assert all(bottleneck.verdict(cases[name]).slow_phase.round_trip_s is None
+    assert found.slow_phase.network.round_trip_s
+    assert all(bottleneck.verdict(cases[name]).slow_phase.network.round_trip_s is None
                for name in (*SLOW_LINKS, "one way"))  # fmt: skip
     whats = [one.what for one in found.advice]
     assert any(what.startswith("islands") for what in whats)
@@ -218,12 +218,13 @@ def test_steps_with_other_settings_are_judged_by_themselves(resumed):
     parts, summary = by_settings(resumed), RunSummary(resumed)
     assert [part.intervals[-1].step for part in parts] == [last for _, last in STARTS.values()]
     found = [bottleneck.verdict(part) for part in parts]
-    assert found[2].predicted_bytes is found[2].seen_bytes is None
+    assert found[2].network.predicted_bytes is found[2].network.seen_bytes is None
     for of in (*found[:2], found[3]):
-        assert of.seen_bytes == pytest.approx(of.predicted_bytes, rel=0.25)
-    mean_s = machines.step_times(parts[-1]).mean_s
+        assert of.network.seen_bytes == pytest.approx(of.network.predicted_bytes, rel=0.25)
+    mean_s = durations.step_times(parts[-1]).mean_s
     assert summary.answers[9].answer.startswith(step_duration(mean_s))
-    assert f"sends {data_size(found[3].seen_bytes)} a step" in summary.answers[10].evidence[0]
+    sent = data_size(found[3].network.seen_bytes)
+    assert f"sends {sent} a step" in summary.answers[10].evidence[0]
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,13 @@
 
 from operator import itemgetter
 
-from hvd_nmt.common.units import count, duration, percent
-from hvd_nmt.explain import bottleneck, machines
+from hvd_nmt.common.units import count, duration, percent, step_duration
+from hvd_nmt.explain import bottleneck, durations
 from hvd_nmt.explain.bottleneck import COMPUTE, NETWORK, PROCESSORS, Phase, Verdict
 from hvd_nmt.explain.exchange_cost import name_of
 from hvd_nmt.explain.intervals import by_settings, last_settings
 from hvd_nmt.records.record import Run
+from hvd_nmt.reporting.answer import Table
 
 MOST_PHASES = 2
 """number of phases up to which the sentence has them all"""
@@ -56,8 +57,21 @@ def sentence(verdict: Verdict, run: Run) -> str:
         more_s = duration(sum(stall.seconds for stall in verdict.stalls))
         text += f" {count(len(verdict.stalls), 'stall').capitalize()} took {more_s} more."
     if len(by_settings(run)) > 1:
-        text = f"{', '.join(settings(last_settings(run)))}: {text}"
+        text = f"{', '.join(_settings(last_settings(run)))}: {text}"
     return text[:1].upper() + text[1:]
+
+
+def each_setting(run: Run) -> tuple[Table, ...]:
+    """The steps under each of several settings; () where they never changed."""
+    if len(parts := by_settings(run)) < 2:
+        return ()
+    rows = tuple(
+        (*_settings(part), step_duration(of.step_s or 0.0), sentence(of, part))
+        for part, of in zip(parts, map(bottleneck.verdict, parts), strict=True)
+    )
+    title = "Settings changed between starts; nothing above is a mean over several"
+    head = ("steps", "settings", "mean step", "what took the time")
+    return (Table(title, head, rows),)
 
 
 def _what_took(phase: Phase) -> tuple[str, str]:
@@ -73,7 +87,7 @@ def _what_took(phase: Phase) -> tuple[str, str]:
 
 
 def _wait(phase: Phase) -> str:
-    if phase.round_trip_s is not None:
+    if phase.network.round_trip_s is not None:
         return "round trips between the hosts"
     if phase.wait == bottleneck.PAUSED:
         return f"pauses of {phase.lag.who}"
@@ -97,7 +111,7 @@ def computing(phase: Phase) -> str:
     return percent((phase.step.compute_s or 0.0) / (phase.step.step_s or 1.0))
 
 
-def settings(part: Run) -> tuple[str, str]:
+def _settings(part: Run) -> tuple[str, str]:
     """The first and last of steps with equal settings; their exchange, ranks and hosts."""
     first, last = part.intervals[0], part.intervals[-1]
     where = f"{count(part.ranks, 'rank')} on {count(len(set(part.hosts)), 'host')}"
@@ -112,7 +126,7 @@ def is_alone(run: Run) -> bool:
 
 def longer_than_steps(run: Run) -> str:
     """What took longer than all steps, in a sentence; "" where nothing did."""
-    steps_s = machines.training_s(run)
+    steps_s = durations.training_s(run)
     if steps_s is None or run.source != "hvd_nmt":
         return ""
     name, seconds = max(aside_s(run).items(), key=itemgetter(1))
