@@ -8,21 +8,12 @@ from typing import Any
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.data import bleu
 from hvd_nmt.records.record import Evaluation, Interval, Start
-from hvd_nmt.telemetry.events import CORPUS_TAG
+from hvd_nmt.telemetry.events import CORPUS_TAG, short
 
 Line = dict[str, Any]
 
-_FIELDS = {
-    "total_s": "step_s",
-    "train_loss": "loss",
-    "Loss_Optimization/global_gradient_norm": "gradient_norm",
-    "eval_loss": "loss",
-    "sacrebleu": "bleu",
-    "sacrebleu_margin": "bleu_margin",
-    "Eval_BLEU_Score": "pseudo_bleu",
-    "eval_seconds": "seconds",
-}
-"""name in the file, without step_time/ -> field of `Interval` or `Evaluation` of another name"""
+_FIELDS = {"total_s": "step_s", "sacrebleu": "bleu", "sacrebleu_margin": "bleu_margin"}
+"""short name, without step_time/ -> field of `Interval` or `Evaluation` of another name"""
 
 
 def of_kind(lines: Iterable[Line], *kinds: str) -> list[Line]:
@@ -31,7 +22,7 @@ def of_kind(lines: Iterable[Line], *kinds: str) -> list[Line]:
 
 
 def end(lines: Iterable[Line]) -> Line | None:
-    """What the newest start recorded at its end; None if it goes on or was killed."""
+    """What the newest start recorded at its end; None if it continues or was killed."""
     newest = of_kind(lines, "start", "end")[-1:]
     return newest[0] if newest and newest[0]["kind"] == "end" else None
 
@@ -49,7 +40,7 @@ def starts(lines: Iterable[Line]) -> tuple[Start, ...]:
 
 
 def tokenizers(now: Mapping[str, str], lines: Iterable[Line]) -> dict[str, str]:
-    """Of BLEU, by corpus and "" for all text: what the run began with, or `now` before it does."""
+    """Tokenizers of BLEU by corpus, "" for all text: of the start, else those of `now`."""
     begun = of_kind(lines, "start")
     before = dict.fromkeys(["", *now], bleu.USUAL)  # of runs from before one was recorded
     return {**now, **(begun[-1].get("tokenizers", before) if begun else {})}
@@ -57,7 +48,7 @@ def tokenizers(now: Mapping[str, str], lines: Iterable[Line]) -> dict[str, str]:
 
 def intervals(lines: Iterable[Line]) -> tuple[Interval, ...]:
     """Training metrics; a resumed run has dropped the lines of the steps that it does again."""
-    found: list[Interval] = []
+    rows: list[Interval] = []
     start = done = 0
     for line in of_kind(lines, "start", "train"):
         if line["kind"] == "start":
@@ -66,25 +57,25 @@ def intervals(lines: Iterable[Line]) -> tuple[Interval, ...]:
             continue
         values = {"steps": line["step"] - done, **fields_of(Interval, line)}
         corpora = _after(CORPUS_TAG, line)
-        found.append(Interval(**values, start=max(0, start - 1), corpora=corpora))
+        rows.append(Interval(**values, start=max(0, start - 1), corpora=corpora))
         done = line["step"]
-    return tuple(found)
+    return tuple(rows)
 
 
 def evaluations(lines: Iterable[Line]) -> tuple[Evaluation, ...]:
     """Scores of the dev set, and of each of several dev corpora."""
-    found: list[Evaluation] = []
+    rows: list[Evaluation] = []
     for line in of_kind(lines, "eval"):
         losses = _after("eval_loss/", line).items()
         by_corpus = {corpus: (loss, line.get(f"sacrebleu/{corpus}")) for corpus, loss in losses}
-        found.append(Evaluation(**fields_of(Evaluation, line), by_corpus=by_corpus))
-    return tuple(found)
+        rows.append(Evaluation(**fields_of(Evaluation, line), by_corpus=by_corpus))
+    return tuple(rows)
 
 
 def fields_of(kind: type[Any], line: Line) -> Line:
-    """What a line tells of the fields of a dataclass."""
+    """The fields of a dataclass that a line of metrics.jsonl has."""
     known = {field.name for field in dataclasses.fields(kind)}
-    named = ((name.removeprefix("step_time/"), value) for name, value in line.items())
+    named = ((short(name).removeprefix("step_time/"), value) for name, value in line.items())
     values = {_FIELDS.get(name, name): value for name, value in named}
     return {
         name: tuple(value) if isinstance(value, list) else value
@@ -129,12 +120,12 @@ def startup_s(lines: Iterable[Line]) -> float | None:
 
 
 def steps_after(step: int, lines: Iterable[Line]) -> int:
-    """How many steps after `step` were logged."""
+    """Number of steps after `step` that were logged."""
     return max([0, *(line["step"] - step for line in of_kind(lines, "train"))])
 
 
 def pauses(lines: Iterable[Line]) -> tuple[tuple[float, float, int], ...]:
-    """Of each start but the newest, as `Run.pauses` explains."""
+    """What `Run.pauses` explains."""
     begun = [line for line in of_kind(lines, "start") if "trained_s" in line]
     ends_s = [a["time_s"] + b["trained_s"] - a["trained_s"] for a, b in itertools.pairwise(begun)]
     return tuple(

@@ -1,7 +1,7 @@
 """The log of an OpenSeq2Seq run (`nohup.out`) as a `Run`, with its TensorBoard events if at hand.
 
 The training loss is that of rank 0's last batch, smoothed cross-entropy minus the entropy of the
-smoothed label; a time per step is the mean since the line before, evaluations in between included.
+smoothed label. A time per step is the mean since the line before, with evaluations in between.
 
 Source: NVIDIA/OpenSeq2Seq, open_seq2seq/utils/hooks.py, funcs.py and models/model.py.
 """
@@ -33,7 +33,7 @@ _CONFIG = "*** Training config:"
 _ENTRY = re.compile(
     r"""'([^']+)': (\{|<[^>]*>|\[[^]]*\]|\([^)]*\)|"[^"]*"|'[^']*'?|[^,{}]*)(\}*)"""
 )
-"""of a dictionary: name, value or its opening brace, closing braces"""
+"""entry of a dictionary: name, value or its opening brace, closing braces"""
 _START = re.compile(r"\*\*\* (?:Starting training from scratch|Restored checkpoint.*?-(\d+)\b)")
 _STEP = re.compile(r"\*\*\* (?:Epoch (\d+), g|G)lobal step (\d+):.*?loss(?::| =) *" + _FLOAT)
 _TIME = re.compile(r"time per step = (\d+):(\d+):([\d.]+)")
@@ -42,7 +42,7 @@ _PSEUDO_BLEU = re.compile(r"\*\*\* +Eval BL(?:UE|EU) score: *" + _FLOAT)
 _PARAMETERS = re.compile(r"\*\*\* Total trainable parameters: (\d+)")
 _TOKENS_PER_S = re.compile(r"\*\*\* Avg objects per second: ([\d.]+)")
 _TAGS = ("train_loss", "learning_rate", "Loss_Optimization/global_gradient_norm")
-"""of a step, in the events"""
+"""tags of a step in the events"""
 
 
 def read_log(log: Path) -> Run:
@@ -66,7 +66,7 @@ def read_log(log: Path) -> Run:
     intervals, evaluations, is_finished = _steps(lines, raw)
     events, times_s, host = _events(log, raw, intervals)
     hosts = _hosts(ranked, raw, host)
-    parameters = int(found[1]) if (found := _PARAMETERS.search(text)) else None
+    parameters = int(match[1]) if (match := _PARAMETERS.search(text)) else None
     speeds = _TOKENS_PER_S.findall(text)
     return Run(
         log.name, log, "OpenSeq2Seq", hosts=hosts, max_steps=raw.get("max_steps"),
@@ -76,8 +76,8 @@ def read_log(log: Path) -> Run:
         environment={"average_tokens_per_s": float(speeds[-1])} if speeds else {},
         started_s=min(times_s, default=None), ended_s=max(times_s, default=None),
         intervals=tuple(
-            replace(each, **metrics.fields_of(Interval, events.get(each.step, {})))
-            for each in intervals
+            replace(interval, **metrics.fields_of(Interval, events.get(interval.step, {})))
+            for interval in intervals
         ),
         evaluations=tuple(evaluations),
         problems=tuple(_problems(raw, is_finished, hosts, bool(events))),
@@ -86,8 +86,8 @@ def read_log(log: Path) -> Run:
 
 def _config(lines: Sequence[str]) -> dict[str, Any]:
     """A dictionary as pprint printed it, by its columns: values may be cut, braces missing."""
-    found: dict[str, Any] = {}
-    open_dicts = [(0, found)]  # column from which on an entry is one of it
+    entries: dict[str, Any] = {}
+    open_dicts = [(0, entries)]  # column from which on an entry is one of it
     begin = next((n for n, line in enumerate(lines) if _CONFIG in line), len(lines))
     for line in lines[begin + 1 :]:
         if line.startswith("***"):
@@ -104,7 +104,7 @@ def _config(lines: Sequence[str]) -> dict[str, Any]:
                 value = entry[2].strip(" '")
             open_dicts[-1][1][entry[1]] = value
             del open_dicts[max(1, len(open_dicts) - len(entry[3])) :]
-    return found
+    return entries
 
 
 def _steps(
@@ -118,8 +118,8 @@ def _steps(
     for line in lines:
         if match := _START.search(line):
             is_first, begun_step, finished = True, int(match[1] or 0), False
-            intervals = [each for each in intervals if each.step <= begun_step]
-            evaluations = [each for each in evaluations if each.step <= begun_step]
+            intervals = [i for i in intervals if i.step <= begun_step]
+            evaluations = [e for e in evaluations if e.step <= begun_step]
         elif match := _STEP.search(line):
             step, before = int(match[2]), intervals[-1].step if intervals else 0
             epoch = float(match[1]) if match[1] else None
@@ -158,7 +158,7 @@ def _evaluated_step(
 def _events(
     log: Path, raw: dict[str, Any], intervals: Sequence[Interval]
 ) -> tuple[dict[int, metrics.Line], list[float], str | None]:
-    """Of this run's event files, beside the log or in its logdir: steps as lines, times, host."""
+    """Lines of steps, times and host, by the run's event files in its logdir or next to the log."""
     folders = {log.parent, log.parent / Path(raw.get("logdir", "")).name}
     paths = [path for folder in folders for path in folder.glob("events.out.tfevents.*.*")]
     losses = {interval.step: interval.loss or 0.0 for interval in intervals}
@@ -168,20 +168,20 @@ def _events(
     if paths:  # the loader calls it, too, but aloud
         import_tensorflow()
     for path in sorted(paths, key=lambda path: path.name):
-        found: dict[int, metrics.Line] = {}
+        of_file: dict[int, metrics.Line] = {}
         seen_s = []
         for event in LegacyEventFileLoader(str(path)).Load():
             of_step = {v.tag: v.simple_value for v in event.summary.value if v.tag in _TAGS}
             if "train_loss" in of_step:
                 of_step["time_s"] = event.wall_time
-            found.setdefault(event.step, {}).update(of_step)
+            of_file.setdefault(event.step, {}).update(of_step)
             if event.HasField("summary"):
                 seen_s.append(event.wall_time)
-        off = [abs(line["train_loss"] - losses[step]) for step, line in found.items()
+        off = [abs(line["train_loss"] - losses[step]) for step, line in of_file.items()
                if step in losses and "train_loss" in line]  # fmt: skip
         # Where a resumed run did steps again, the log's values are those of the later file.
         if off and median(off) <= 1e-4:  # the last decimal of a logged loss
-            lines |= found
+            lines |= of_file
             begun, host = path.name.split(".", 4)[3:]
             times_s += [float(begun), *seen_s]
     return lines, times_s, host

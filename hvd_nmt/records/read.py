@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +63,11 @@ def read_run(run_dir: Path) -> Run:
     known = lines or [sample for host in telemetry[:1] for sample in host.samples]
     started_s, ended_s = metrics.times_s(known)
     if ahead_s := max((line.get("clock_ahead_s", 0.0) for line in lines), default=0.0):
-        said = f"its times here are {duration(ahead_s)} later, and its pause is unknown"
-        problems.append(f"The clock was set back before a start: {said}.")
-    not_finite = {line["step"] for line in _lines(run_dir / run_files.NOT_FINITE, problems)}
+        problems.append(
+            "The clock was set back before a start: its times here are "
+            f"{duration(ahead_s)} later, and its pause is unknown."
+        )
+    not_finite = {line["step"] for line in jsonl.read(run_dir / run_files.NOT_FINITE, problems)}
     return Run(
         name=run_dir.resolve().name, path=run_dir, source="hvd_nmt", hosts=hosts,
         starts=metrics.starts(lines), parameters=start.get("parameters"),
@@ -82,10 +83,6 @@ def read_run(run_dir: Path) -> Run:
         not_finite=tuple(sorted(not_finite)), telemetry=telemetry,
         launches=_launches(run_dir, lines, problems), problems=tuple(problems),
     )  # fmt: skip
-
-
-def _lines(path: Path, problems: Problems) -> Iterator[metrics.Line]:
-    return jsonl.read(path, problems) if path.exists() else iter(())
 
 
 def _config(run_dir: Path, problems: Problems) -> Config | None:
@@ -106,7 +103,7 @@ def _environment(run_dir: Path, problems: Problems) -> dict[str, Any]:
 
 
 def _is_locked(lock: Path) -> bool | None:
-    """Whether the process that wrote the lock still holds it; it can be told on its host only."""
+    """Whether the process that wrote the lock still holds it; None on another host."""
     try:
         with lock.open("rb") as file:
             if f" on {socket.gethostname()}," not in file.read().decode(errors="replace"):
@@ -122,7 +119,7 @@ def _telemetry(
     """What the samplers wrote; of the `hosts` of the run one may be missing."""
     folder = run_dir / run_files.TELEMETRY_DIR
     paths = sorted(folder.glob("*.jsonl"))
-    found = tuple(_host_samples(path, problems) for path in paths)
+    samples = tuple(_host_samples(path, problems) for path in paths)
     if not paths and settings.get("telemetry", {}).get("interval_s") == 0:
         problems.append("telemetry.interval_s is 0, so GPUs and network were not sampled.")
         return ()
@@ -131,7 +128,7 @@ def _telemetry(
             f"{folder / host}.jsonl is missing, so GPUs and network of {host} are "
             f"unknown: each host writes its own, so copy it from the run directory on {host}."
         )
-    return found
+    return samples
 
 
 def _host_samples(path: Path, problems: Problems) -> HostSamples:
@@ -160,14 +157,14 @@ def _manifest(run_dir: Path, config: Config | None, problems: Problems) -> dict[
 
 def _launches(run_dir: Path, lines: list[metrics.Line], problems: Problems) -> tuple[Launch, ...]:
     """The starts by `hvd_nmt.launch`; of one without an end the run's own records tell."""
-    found: list[Launch] = []
-    for event in _lines(run_dir / run_files.LAUNCHES, problems):
+    launches: list[Launch] = []
+    for event in jsonl.read(run_dir / run_files.LAUNCHES, problems):
         if event["kind"] == "start":
             came = jsonl.reached(lines, event["start_id"])
-            found.append(Launch(event["hosts"], came.get("resumed_step"), came.get("step")))
-        elif event["kind"] == "end" and found and found[-1].exit_code is None:
-            found[-1] = Launch(
-                found[-1].ranks_by_host, event.get("resumed_step"), event.get("step"),
+            launches.append(Launch(event["hosts"], came.get("resumed_step"), came.get("step")))
+        elif event["kind"] == "end" and launches and launches[-1].exit_code is None:
+            launches[-1] = Launch(
+                launches[-1].ranks_by_host, event.get("resumed_step"), event.get("step"),
                 event["exit_code"], event["sentence"], event["time_s"],
             )  # fmt: skip
-    return tuple(found)
+    return tuple(launches)

@@ -1,6 +1,6 @@
-"""A run as the analysis sees it, whichever program wrote it.
+"""A run as the analysis sees it, of this or another program.
 
-What a source does not tell is None or empty, and every answer must live with that.
+What a source does not have is None or empty, and every answer must live with that.
 """
 
 import itertools
@@ -23,24 +23,27 @@ class Interval:
     step: int
     """the last step of the interval"""
     steps: int
-    """how many steps it covers"""
+    """number of steps that it covers"""
     time_s: float | None
     """unix time of its end; None where the log has no clock"""
     step_s: float | None = None
     """wall time of a step, seconds; the next four are its parts"""
     input_wait_s: float | None = None
+    """seconds of waiting for a batch"""
     compute_s: float | None = None
+    """seconds of computing"""
     straggler_wait_s: float | None = None
-    """waiting, own gradients ready, for the slowest rank"""
+    """seconds of waiting, its gradients ready, for the slowest rank"""
     communication_s: float | None = None
-    """exposed communication: all ranks are ready, the sum is not yet there"""
+    """seconds of exposed communication: all ranks are ready, the sum is not yet there"""
     exchange_s: float | None = None
-    """exposed exchanges of weights between hosts, a part of `communication_s`"""
+    """seconds of exposed exchanges of weights between hosts, a part of `communication_s`"""
     rank_ready_s: tuple[float, ...] = ()
-    """of each rank, from the start of a step to its own gradients, input wait included"""
+    """seconds of each rank from the start of a step to its gradients, input wait included"""
     rank_input_wait_s: tuple[float, ...] = ()
+    """seconds of a step in which each rank waited for a batch"""
     rank_paused_s: tuple[float, ...] = ()
-    """for which each rank was kept from running, in a step; counted one step later"""
+    """seconds of a step for which each rank was kept from running; counted one step later"""
     loss: float | None = None
     """training loss per target token, nats, as the program defines it"""
     learning_rate: float | None = None
@@ -53,9 +56,9 @@ class Interval:
     start: int = 0
     """number of the run's start in which these steps were done, from 0"""
     sentences: int | None = None
-    """that all ranks were fed in these steps"""
+    """number of sentences that all ranks were fed in these steps"""
     corpora: dict[str, float] = field(default_factory=dict)
-    """of each of several corpora, its share of the sentences"""
+    """shares of the sentences, by corpus, where there are several"""
 
     @property
     def span_s(self) -> tuple[float, float] | None:
@@ -82,7 +85,7 @@ class Evaluation:
     seconds: float | None = None
     chrf_margin: float | None = None
     by_corpus: dict[str, tuple[float, float | None]] = field(default_factory=dict)
-    """of each of several dev corpora, validation loss and BLEU, None: none was translated"""
+    """validation loss and BLEU by corpus, where there are several; None: none was translated"""
 
 
 @dataclass(frozen=True)
@@ -91,13 +94,13 @@ class Save:
 
     step: int
     wait_s: float
-    """how long it took, on the slowest of those hosts"""
+    """seconds on the slowest of those hosts"""
     copies: int
-    """hosts that have it, each on a disk of its own"""
+    """number of hosts that have it, each on another disk"""
     join_s: float = 0.0
-    """before it, for islands to make equal what it holds"""
+    """seconds before it, for islands to make equal what it holds"""
     others_s: float = 0.0
-    """after it, until all ranks knew: long where a link is cut"""
+    """seconds after it, until all ranks knew: long where a link is cut"""
 
 
 @dataclass(frozen=True)
@@ -106,8 +109,9 @@ class EarlyEnd:
 
     step: int
     because: str
+    """reason, in words"""
     option: str
-    """the value of the configuration that ended it, dotted"""
+    """dotted name of the value of the configuration that ended it"""
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class Start:
     hosts: tuple[str, ...]
     """host of each rank"""
     exchange: Exchange = PLAIN
-    """what travelled between the hosts"""
+    """exchange between the hosts"""
     all_reduce_s: float | None = None
     """seconds of one plain all-reduce of all gradients in float32, as measured before it"""
 
@@ -130,10 +134,10 @@ class HostSamples:
     header: Sample
     """the newest line of kind "host": what the host is"""
     samples: list[Sample]
-    """the lines of kind "sample", each with its sampler's `start`, at which counters begin anew"""
+    """lines of kind "sample", each with its sampler's `start`, at which counters begin again"""
 
     def neighbours(self) -> list[tuple[Sample, Sample]]:
-        """Neighbouring samples between which the sampler was not started anew."""
+        """Neighbouring samples of one start of the sampler."""
         pairs = itertools.pairwise(self.samples)
         return [pair for pair in pairs if pair[0].get("start") == pair[1].get("start")]
 
@@ -150,13 +154,13 @@ class Launch:
 
     ranks_by_host: dict[str, int]
     resumed_step: int | None = None
-    """steps done before it; None: it came to no step"""
+    """number of steps done before it; None: it came to no step"""
     last_step: int | None = None
-    """the last that it logged, also where a later start made it again"""
+    """last step that it logged, also where a later start made it again"""
     exit_code: int | None = None
-    """None: it goes on, or its launcher was killed"""
+    """exit code; None: it continues, or its launcher was killed"""
     sentence: str = ""
-    """what was said last"""
+    """last message"""
     ended_s: float | None = None
     """unix time of its end"""
 
@@ -171,9 +175,9 @@ class Run:
     source: str
     """"hvd_nmt" or "OpenSeq2Seq" """
     hosts: tuple[str, ...] = ()
-    """host of each rank, in the newest start"""
+    """host of each rank in the newest start"""
     starts: tuple[Start, ...] = ()
-    """in their order, as all that follows; () where that is not recorded"""
+    """starts in their order, like all that follows; () where that is not recorded"""
     parameters: int | None = None
     gradient_bytes: float | None = None
     """bytes of all gradients of a step as they travel"""
@@ -181,18 +185,18 @@ class Run:
     saved_step: int | None = None
     """the step of its newest checkpoint"""
     finished: bool = False
-    """the run says that it ended"""
+    """whether the run recorded its end"""
     stopped: bool = False
-    """it says that a signal stopped it, and has not been started since"""
+    """whether a signal stopped it, without a start since"""
     early_end: EarlyEnd | None = None
     locked: bool | None = None
-    """whether its process lives and holds the run directory; None: cannot be told from here"""
+    """whether its process lives and holds the run directory; None: unknown on this host"""
     started_s: float | None = None
     """unix time of the start of rank 0's process, or else of the first record"""
     startup_s: float | None = None
     """seconds from the start of rank 0's process to its first record, all starts together"""
     pauses: tuple[tuple[float, float, int], ...] = ()
-    """of each start but the newest: unix time of its last record, seconds to the next process of
+    """unix time of the last record of each start but the newest, seconds to the next process of
     rank 0, steps that the next start did again"""
     ended_s: float | None = None
     """unix time of the last record"""
@@ -205,7 +209,7 @@ class Run:
     intervals: tuple[Interval, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     tokenizers: dict[str, str] = field(default_factory=dict)
-    """of BLEU: by corpus, and "" for all text"""
+    """tokenizers of BLEU by corpus, "" for all text"""
     saves: tuple[Save, ...] = ()
     not_finite: tuple[int, ...] = ()
     """steps that changed no weight, because of NaN or Inf"""
@@ -213,10 +217,10 @@ class Run:
     launches: tuple[Launch, ...] = ()
     """starts by `hvd_nmt.launch`; () where it was started otherwise"""
     problems: tuple[str, ...] = ()
-    """what is missing or damaged, one sentence each"""
+    """sentences on what is missing or damaged"""
 
     def start_of(self, interval: Interval) -> Start:
-        """By which the steps of an interval were done."""
+        """The start in which the steps of an interval were done."""
         known = self.starts[interval.start : interval.start + 1]
         return known[0] if known else Start(self.hosts)
 
@@ -225,7 +229,7 @@ class Run:
         return self.start_of(interval).hosts or self.hosts
 
     def bleu(self, corpus: str = "") -> str:
-        """What to call BLEU of a corpus, or of all text."""
+        """Name of BLEU of a corpus, or of all text."""
         return bleu.name(self.tokenizers.get(corpus, bleu.USUAL))
 
     @property

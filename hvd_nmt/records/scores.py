@@ -18,7 +18,5 @@ def add(run: Path, scores: dict[str, Any]) -> None:
 
 def of(run: Path, sha256: str) -> list[dict[str, Any]]:
     """The newest scores on each text of the checkpoint whose data file has this SHA-256."""
-    found = jsonl.read(run / FILE, []) if (run / FILE).exists() else ()
-    own = [line for line in found if line.get("sha256") == sha256]
-    newest = {(line["text"], line["sentences"]): line for line in own}
-    return list(newest.values())
+    lines = (line for line in jsonl.read(run / FILE, []) if line.get("sha256") == sha256)
+    return list({(line["text"], line["sentences"]): line for line in lines}.values())

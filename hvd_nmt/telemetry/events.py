@@ -1,8 +1,8 @@
 """The run's event store: what the training reports, in metrics.jsonl and for TensorBoard.
 
 metrics.jsonl is the record: every digit, one line per call. The TensorBoard file is made of it, in
-float32. It is not written by its EventFileWriter: that one opens files with TensorFlow when it
-is installed, and writes in a thread of its own that reports a full disk to the wrong caller.
+float32, without TensorBoard's EventFileWriter. That one opens files with TensorFlow when it is
+installed, and writes in another thread, which reports a full disk to the wrong caller.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from hvd_nmt.common.errors import unwritten
 from hvd_nmt.telemetry import jsonl
 
 CORPUS_TAG = "corpus/"
-"""before the name of a corpus: its share of the sentences that a run on several is fed"""
+"""prefix of a corpus, for its share of the sentences that a run on several is fed"""
 METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_DIR = "tensorboard"
 HYPOTHESES_DIR = "hypotheses"
@@ -38,21 +38,22 @@ def read_metrics(run_dir: Path, problems: list[str] | None = None) -> list[dict[
     Returns one dict per line in the order of writing: `time_s` (unix), `kind`, `step` for lines
     about a step, and the values. Non-finite floats are floats again. Empty without a file.
     """
-    path = run_dir / METRICS_FILE
-    return [_with_floats(line) for line in jsonl.read(path, problems)] if path.exists() else []
+    return [_with_floats(line) for line in jsonl.read(run_dir / METRICS_FILE, problems)]
 
 
-def tag(kind: str, name: str) -> str:
-    """The TensorBoard tag of a value, as docs/run-directory.md lists them."""
-    short = re.sub("^(train_|eval_|Loss_Optimization/(global_)?)", "", _RECIPE.get(name, name))
-    return ("train/" if kind == "train" else "dev/") + short
+def short(name: str) -> str:
+    """The name of a value in tags and records: as in the file, without what is OpenSeq2Seq's."""
+    return re.sub("^(train_|eval_|Loss_Optimization/(global_)?)", "", _RECIPE.get(name, name))
 
 
 def tagged(line: Mapping[str, Any]) -> dict[str, Any]:
-    """What TensorBoard shows of a line, by tag: numbers, or a text in Markdown."""
-    shown = _SHOWN.get(line["kind"], ())
+    """What TensorBoard and trackers show of a line, by tag: numbers, or a text in Markdown.
+
+    docs/run-directory.md lists the tags.
+    """
+    part, shown = ("train" if line["kind"] == "train" else "dev"), _SHOWN.get(line["kind"], ())
     return {
-        tag(line["kind"], name): value
+        f"{part}/{short(name)}": value
         for name, value in line.items()
         if isinstance(value, shown) and name not in ("time_s", "kind")
     }
@@ -82,7 +83,7 @@ class EventStore(contextlib.AbstractContextManager["EventStore"]):
     ) -> None:  # fmt: skip
         """Continues or begins a run directory's files; steps later than `after_step` are forgotten.
 
-        TensorBoard gets a new file of all that stays: its data server cannot be told to drop steps.
+        TensorBoard gets a new file of all that stays: its data server never drops steps.
         `show` also gets the step and the tagged values of each call of `scalars`.
         """
         self._path, self._show, logdir = run_dir / METRICS_FILE, show, run_dir / TENSORBOARD_DIR
@@ -90,14 +91,14 @@ class EventStore(contextlib.AbstractContextManager["EventStore"]):
             before, clock_s = read_metrics(run_dir), time.time()
             begun_s = max([clock_s, *(line["time_s"] for line in before)])
             self.clock_ahead_s = begun_s - clock_s
-            """by how much the times here are later than the clock, which was set back"""
+            """seconds by which the times here are later than the clock, which was set back"""
             self.zero_s = begun_s - jsonl.uptime_s()
             """the run's unix time, which never goes back, when the machine was started"""
             jsonl.drop_steps(self._path, after_step)
             self._file = jsonl.JsonlFile(self._path)
             older = list(logdir.glob("events.*"))
             self._events = EventWriter(logdir, begun_s)
-            # A reader that goes on with this file drops what it has seen in those before it.
+            # A reader that continues with this file drops what it has seen in those before it.
             self._events.add(session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
             for line in before:
                 if line.get("step", 0) <= after_step:

@@ -1,6 +1,6 @@
 """What every GPU of this host does, through NVML: use, memory, power, energy, throttling.
 
-The whole host is sampled, whatever CUDA_VISIBLE_DEVICES says: that is of one process.
+The whole host is sampled, with any CUDA_VISIBLE_DEVICES: that is of one process.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ _UNSUPPORTED = {
     pynvml.NVML_ERROR_NO_PERMISSION,
     pynvml.NVML_ERROR_DEPRECATED,
 }
-"""of MIG mode, consumer cards, old drivers, as against a GPU that no longer answers"""
-# NVML's bits in words. 0x1, "idle", is left out: an idle GPU lowers its clocks and nothing waits.
+"""errors of MIG mode, consumer cards and old drivers, not of a GPU that no longer answers"""
+# NVML's bits in words, without 0x1, "idle": an idle GPU lowers its clocks and nothing waits.
 _THROTTLE_REASONS = {
     0x2: "application clocks",
     0x4: "power cap",
@@ -39,7 +39,7 @@ def gpu_names() -> list[str]:
 
 
 def spinning(sample: Mapping[str, Any]) -> bool | None:
-    """Tells a GPU that only waits inside a collective from one that computes, by its sample.
+    """Whether a GPU, by its sample, only waits inside a collective and computes nothing.
 
     NVML's utilisation is the share of time in which some kernel ran, so one that spins inside an
     NCCL all-reduce shows 100 %, but draws little power and hardly uses its memory. None: unknown.
@@ -80,7 +80,7 @@ class GpuProbe:
     def __init__(self) -> None:
         """Starts NVML and finds the GPUs; takes a second or more where persistence mode is off."""
         self.unavailable: str | None = None
-        """why there are no GPUs, such as "no NVIDIA driver: Not Found"; None where NVML works"""
+        """reason without GPUs, such as `no NVIDIA driver: Not Found`; None where NVML works"""
         self.gpus: list[Gpu] = []
         """those that are sampled"""
         try:
@@ -90,7 +90,7 @@ class GpuProbe:
             self.unavailable = f"no NVIDIA driver: {error}"
 
     def sample(self) -> list[dict[str, Any]]:
-        """Each GPU's index and each field of `_READ`, None: not told; `error`: it is silent."""
+        """Each GPU's index, fields of `_READ` (None: unknown), and the `error` if it is silent."""
         return [_sample(gpu.index) for gpu in self.gpus]
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ def _throttle_reasons(handle: Any) -> list[str]:
     return [word for bit, word in _THROTTLE_REASONS.items() if bits & bit]
 
 
-# Field of a sample -> how a GPU tells it. Utilisation and memory activity are shares of the last
+# Field of a sample -> how it is read. Utilisation and memory activity are shares of the last
 # sampling period (1/6 to 1 s), the power limit is the lowest of all that are set.
 _READ: dict[str, Callable[[Any], Any]] = {
     "utilisation_percent": lambda handle: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,

@@ -18,7 +18,7 @@ from typing import Any, final
 import psutil
 
 _MIN_RTT, _NOT_KNOWN = slice(148, 152), 2**32 - 1
-"""of the kernel's struct tcp_info: the field tcpi_min_rtt, microseconds"""
+"""field tcpi_min_rtt of the kernel's struct tcp_info, microseconds, and its value for unknown"""
 _BYTES_PER_MB = 1e6  # network cards are sold, and `iftop` reports, in powers of ten
 
 
@@ -40,9 +40,9 @@ def process_space() -> str:
 
 
 def addresses() -> list[str]:
-    """Those of this host on any network."""
+    """The addresses of this host on any network."""
     cards = psutil.net_if_addrs().values()
-    return [each.address for card in cards for each in card]
+    return [address.address for card in cards for address in card]
 
 
 def round_trip_ms(peers: Collection[str]) -> float | None:
@@ -50,15 +50,15 @@ def round_trip_ms(peers: Collection[str]) -> float | None:
 
     Each is the shortest of the last minutes: what waits before a full link is no part of it.
     """
-    found = []
+    trips_us = []
     for connection in psutil.Process().net_connections("tcp"):
         if connection.raddr and connection.raddr.ip.removeprefix("::ffff:") in peers:
             with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-                own = socket.socket(fileno=connection.fd)
-                stack.callback(own.detach)  # it stays open
-                info = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MIN_RTT.stop)
-                found.append(int.from_bytes(info[_MIN_RTT], sys.byteorder))
-    return max((trip_us / 1000 for trip_us in found if trip_us < _NOT_KNOWN), default=None)
+                duplicate = socket.socket(fileno=connection.fd)
+                stack.callback(duplicate.detach)  # it stays open
+                info = duplicate.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MIN_RTT.stop)
+                trips_us.append(int.from_bytes(info[_MIN_RTT], sys.byteorder))
+    return max((trip_us / 1000 for trip_us in trips_us if trip_us < _NOT_KNOWN), default=None)
 
 
 @final
@@ -80,19 +80,19 @@ class OwnProcesses:
         return max(0.0, 100 * (now[0] - before_s) / max(now[1] - began_s, 1e-9) / cores)
 
     def _cpu_s(self) -> float:
-        found = 0.0
+        total_s = 0.0
         for process in self._processes:
             with contextlib.suppress(psutil.Error):
-                found += sum(process.cpu_times()[:2])
-        return found
+                total_s += sum(process.cpu_times()[:2])
+        return total_s
 
 
 def cpu_flags() -> set[str]:
     """Instruction-set flags of this host's processor, as the kernel names them; empty on ARM."""
     with contextlib.suppress(OSError):
         text = Path("/proc/cpuinfo").read_text(errors="replace")
-        if found := re.search(r"^flags\s*:(.*)", text, re.MULTILINE):
-            return set(found[1].split())
+        if flags := re.search(r"^flags\s*:(.*)", text, re.MULTILINE):
+            return set(flags[1].split())
     return set()
 
 
@@ -107,9 +107,9 @@ class NetworkProbe:
     def sample(self) -> dict[str, dict[str, Any]]:
         """What each interface did since the sample before; OSError: the system does not tell.
 
-        A rate is None in the first sample of an interface, and where its counter went back; the
+        A rate is None in the first sample of an interface, and where its counter went back. The
         totals are those since this probe first saw it; the bytes of a loopback cross no network.
-        Those that are down and never carried a byte are left out: a host with containers has many.
+        Interfaces that are down and never carried a byte do not count: containers make many.
         """
         states = psutil.net_if_stats()
         now, time_s = _counts(), time.monotonic()

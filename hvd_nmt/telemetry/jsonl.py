@@ -16,12 +16,12 @@ from hvd_nmt.common.units import count
 
 
 def uptime_s() -> float:
-    """Seconds since this machine was started, suspended ones too: a clock that nobody sets."""
+    """Seconds since this machine was started, suspended ones too: a clock that is never set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def read(path: Path, problems: list[str] | None = None) -> Iterator[dict[str, Any]]:
-    """Reads the objects of a file one by one, without a torn last line.
+    """Reads the objects of a file one by one, without a torn last line; none without the file.
 
     Non-finite floats are the strings that `JsonlFile` made of them. Lines that are no JSON object
     are left out. `problems` gets a sentence on them, or on an OSError, which else is raised.
@@ -42,8 +42,8 @@ def read(path: Path, problems: list[str] | None = None) -> Iterator[dict[str, An
 
 
 def drop_steps(path: Path, after: int) -> None:
-    """Drops the lines of later steps, atomically, from a file that nobody writes; others stay."""
-    lines = list(_lines(path)) if path.exists() else []
+    """Drops the lines of later steps, atomically, from a file without a writer; others stay."""
+    lines = list(_lines(path))
     kept = [line for line, values in lines if values is None or values.get("step", after) <= after]
     if len(kept) < len(lines):
         write_atomically(path, b"".join(kept))
@@ -51,19 +51,21 @@ def drop_steps(path: Path, after: int) -> None:
 
 def reached(lines: Iterable[Mapping[str, Any]], start_id: str) -> dict[str, int]:
     """How far a start came: `resumed_step` and, if further, `step`; {}: it did not begin."""
-    found: dict[str, int] = {}
+    steps: dict[str, int] = {}
     is_own = False
     for line in lines:
         if line["kind"] == "start":
             is_own = line.get("start_id") == start_id
             if is_own:
-                found = {"resumed_step": line["first_step"] - 1}
+                steps = {"resumed_step": line["first_step"] - 1}
         elif is_own and "step" in line:
-            found["step"] = max(line["step"], found.get("step", 0))
-    return found
+            steps["step"] = max(line["step"], steps.get("step", 0))
+    return steps
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
+    if not path.exists():
+        return
     with path.open("rb") as file:
         for line in file:
             if not line.endswith(b"\n"):

@@ -73,12 +73,12 @@ class Sampler:
     ) -> None:
         # The first readings are taken now, so the first sample covers a whole interval.
         host_sample()
-        network, own = NetworkProbe(), OwnProcesses(self._pids)
+        network, ranks = NetworkProbe(), OwnProcesses(self._pids)
         file.append(self._header(gpus))
         begun_s = next(jsonl.read(self._path))["time_s"]
         written_step = -1
         while not self._stopping.wait(self._interval_s):
-            sample = self._sample(gpus, network) | {"own_cpu_percent": own.percent()}
+            sample = self._sample(gpus, network) | {"own_cpu_percent": ranks.percent()}
             sample["round_trip_ms"] = round_trip_ms(self._peers)
             file.append(sample)
             step = int(sample["time_s"] - begun_s)

@@ -8,20 +8,20 @@ from statistics import fmean
 from typing import NamedTuple
 
 _NAP_S, _LATE_S = 0.02, 0.02
-"""of the thread of `pause_clock`, and by how much a busy host may wake it too late"""
+"""seconds that the thread of `pause_clock` sleeps, and that a busy host may wake it too late"""
 
 
 class StepTime(NamedTuple):
     """The wall time of one step, or the mean of several, in seconds; of all ranks, the mean."""
 
     input_wait_s: float
-    """waiting for a batch"""
+    """seconds of waiting for a batch"""
     compute_s: float
-    """computing, with the communication that is hidden behind it"""
+    """seconds of computing, with the communication that is hidden behind it"""
     straggler_wait_s: float
-    """waiting, with nothing left to compute, for the gradients of the slowest rank"""
+    """seconds of waiting, with nothing left to compute, for the gradients of the slowest rank"""
     communication_s: float
-    """waiting for the all-reduce though every rank has its gradients"""
+    """seconds of waiting for the all-reduce though every rank has its gradients"""
     total_s: float
     """wall time from the end of the step before to the end of this one"""
 

@@ -18,12 +18,12 @@ from hvd_nmt.config import Config, as_plain
 from hvd_nmt.config.serialization import flat
 
 _LIMIT_S = 15
-"""for a library to begin, to take a value, and for what it has not taken when the run ends"""
+"""seconds for a library to begin, to take a value, and for the rest when the run ends"""
 _PASSWORD = re.compile("//[^/@]*:[^/@]+@")  # in an address
 _RUN_TAG = "hvd_nmt.run_id"
 Values = Mapping[str, float]
 Calls = tuple[Callable[[int, Values], object], Callable[[bool], object]]
-"""what takes the values of a step, and what ends the run, finished or not"""
+"""functions that take the values of a step, and that end the run, finished or not"""
 
 
 @final
@@ -47,7 +47,7 @@ class Tracker(contextlib.AbstractContextManager["Tracker"]):
             raise ConfigError(f"telemetry.tracker mlflow needs an address: {remedy}.")
 
     def start(self, run_id: str) -> None:
-        """Begin, or go on with the run of this id."""
+        """Begin, or continue, the run of this id."""
         if self._name == "mlflow" and _PASSWORD.search(os.environ.get("MLFLOW_TRACKING_URI", "")):
             words = "holds a password, which all programs of this user can read"
             print(f"tracker     MLFLOW_TRACKING_URI {words}: write it into ~/.mlflow/credentials")
@@ -88,13 +88,13 @@ def _begin_mlflow(config: Config, run_id: str) -> Calls:
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
     import mlflow
 
-    found = mlflow.search_runs(
+    known = mlflow.search_runs(
         filter_string=f"tags.`{_RUN_TAG}` = '{run_id}'",
         search_all_experiments=True, output_format="list",
     )  # fmt: skip
     name = os.environ.get("MLFLOW_RUN_NAME", config.run_dir.name)
-    known = found[0].info.run_id if found else None
-    run = mlflow.start_run(known, run_name=name, tags={_RUN_TAG: run_id})
+    known_id = known[0].info.run_id if known else None
+    run = mlflow.start_run(known_id, run_name=name, tags={_RUN_TAG: run_id})
     settings = dict(flat(as_plain(config)))  # which never change there
     mlflow.log_params({key: settings[key] for key in settings.keys() - run.data.params.keys()})
     return (
