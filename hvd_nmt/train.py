@@ -77,10 +77,9 @@ def write_report(run_dir: Path, in_background: bool = False) -> None:
         with signals.restored():
             signal.signal(signal.SIGTERM, signal.default_int_handler)
             from hvd_nmt.records.read import read_run
-            from hvd_nmt.reporting import render
-            from hvd_nmt.reporting.run_summary import RunSummary
+            from hvd_nmt.reporting import render, run_summary
 
-            render.write(RunSummary(read_run(run_dir), ended=True), run_dir)
+            render.write(run_summary.RunSummary(read_run(run_dir), ended=True), run_dir)
     except (Exception, KeyboardInterrupt) as error:
         print(
             f"The report could not be written ({type(error).__name__}: {error}); "
