@@ -1,1 +1,1 @@
-"""Checkpoints: written, found, read, averaged, taken apart."""
+"""Checkpoints: written, verified, read, averaged, taken apart."""

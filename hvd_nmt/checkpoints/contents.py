@@ -1,9 +1,9 @@
-"""What a checkpoint contains: its files, its variables, what each byte is for, and how many."""
+"""The contents of a checkpoint: its files, its variables, and what each byte is for."""
 
 import collections
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
@@ -11,14 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hvd_nmt.checkpoints import names
+from hvd_nmt.checkpoints import names, sizes
 from hvd_nmt.checkpoints.manifest import CheckpointManifest, read_manifest
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import RunError, UserError
 from hvd_nmt.config import ModelConfig
 
-FLOAT_BYTES = 4
-"""of a weight, its average, a moment of Adam or a gradient: float32, whatever the precision"""
 _PURPOSES = {
     "{}.data-*": "the values of every variable, one after the other, as raw little-endian numbers",
     "{}.index": "a sorted table: for each variable its type, shape, place in the data file and CRC",
@@ -26,7 +24,7 @@ _PURPOSES = {
     "{}.json": "our manifest: step, validation loss, sizes, and a SHA-256 of each file",
     names.POINTER: "TensorFlow's pointer to the newest checkpoint, a few lines of text",
 }
-"""of the files of a checkpoint; {} stands for its name"""
+"""purpose of each file of a checkpoint; {} stands for the checkpoint's name"""
 _PATTERNS = {
     "embedding": r"model/((source_)?embedding|positions|logits_bias)\b|embedding_and_softmax",
     "encoder attention": r"encoder/.*attention/",
@@ -42,9 +40,9 @@ _PATTERNS = {
     "step and loss scale": rf"^({names.STEP}|global_step)\b|loss_scale",
     "object graph": rf"^{names.OBJECT_GRAPH}$",
 }
-"""of the names of a group's variables, ours and OpenSeq2Seq's; the last that fits decides"""
+"""names of a group's variables, ours and OpenSeq2Seq's; the last pattern that fits decides"""
 GROUPS = (*_PATTERNS, "other")
-"""of variables, in the order in which they are listed"""
+"""groups of variables, in the order in which they are listed"""
 WEIGHTS = GROUPS[:7]
 """the groups that make the model"""
 AVERAGE = "moving average"
@@ -57,7 +55,7 @@ class File(NamedTuple):
     name: str
     n_bytes: int
     purpose: str
-    """one sentence without its full stop"""
+    """what it is for, a sentence without its full stop"""
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class Variable:
     dtype: str
     """type of the values as NumPy calls it, or "string" """
     n_bytes: int
-    """what it takes in the data file"""
+    """bytes of the data file that hold it"""
 
     @property
     def count(self) -> int:
@@ -79,8 +77,8 @@ class Variable:
     @property
     def group(self) -> str:
         """One of `GROUPS`."""
-        found = (group for group in reversed(_PATTERNS) if re.search(_PATTERNS[group], self.name))
-        return next(found, "other")
+        fitting = (g for g in reversed(_PATTERNS) if re.search(_PATTERNS[g], self.name))
+        return next(fitting, "other")
 
 
 @dataclass(frozen=True)
@@ -90,10 +88,10 @@ class VariableGroup:
     name: str
     variables: int
     count: int
-    """values of all of them"""
+    """values of all its variables"""
     n_bytes: int
     share: float
-    """share of the data file, 0 to 1"""
+    """its share of the data file, 0 to 1"""
 
 
 @dataclass(frozen=True)
@@ -102,13 +100,13 @@ class Anatomy:
 
     prefix: Path
     step: int | None
-    """optimizer steps done, as far as manifest or name say"""
+    """optimizer steps done, by the manifest or the name; None: neither says"""
     files: tuple[File, ...]
     variables: tuple[Variable, ...]
     data_bytes: int
     """size of the data files on disk"""
     predicted_bytes: int | None
-    """what the configuration alone says of `model_bytes`; None where there is no configuration"""
+    """`model_bytes` by the configuration alone; None without a configuration"""
 
     @property
     def parameters(self) -> int:
@@ -118,27 +116,28 @@ class Anatomy:
     @property
     def model_bytes(self) -> int:
         """Bytes of the weights, their average and Adam's moments."""
-        of_model = (*WEIGHTS, AVERAGE, "Adam m", "Adam v")
-        return sum(v.n_bytes for v in self.variables if v.group in of_model)
+        groups = (*WEIGHTS, AVERAGE, "Adam m", "Adam v")
+        return sum(v.n_bytes for v in self.variables if v.group in groups)
 
     def groups(self) -> list[VariableGroup]:
         """Where each byte of the data file goes, in the order of `GROUPS`; only what there is."""
-        found = []
+        groups = []
         for name in GROUPS:
             members = [variable for variable in self.variables if variable.group == name]
             n_bytes = sum(variable.n_bytes for variable in members)
             count, share = sum(v.count for v in members), n_bytes / max(1, self.data_bytes)
             if members:
-                found.append(VariableGroup(name, len(members), count, n_bytes, share))
-        return found
+                groups.append(VariableGroup(name, len(members), count, n_bytes, share))
+        return groups
 
 
-def prefixes(run_dir: Path) -> list[Path]:
+def readable(run_dir: Path) -> list[Path]:
     """The prefixes of `model.ckpt-N`, or else of `best_models`, damaged ones too, newest last."""
     for pattern in (f"{names.NEWEST}*.index", f"{names.BEST_DIR}/*.index", "*.index"):
-        found = [path.with_name(path.name.removesuffix(".index")) for path in run_dir.glob(pattern)]
-        if found:
-            return sorted(found, key=lambda prefix: (names.step_of(prefix) or 0, prefix.name))
+        files = list(run_dir.glob(pattern))
+        if files:
+            prefixes = (path.with_name(path.name.removesuffix(".index")) for path in files)
+            return sorted(prefixes, key=lambda prefix: (names.step_of(prefix) or 0, prefix.name))
     return []
 
 
@@ -172,15 +171,15 @@ def read(prefix: Path) -> Anatomy:
 
 def variable_table(prefix: Path) -> list[tuple[str, list[int], str, int]]:
     """Name, shape, type and bytes of each variable in order of names; raises as `reader`."""
-    found = reader(prefix)
-    dtypes, shapes = found.get_variable_to_dtype_map(), found.get_variable_to_shape_map()
+    checkpoint = reader(prefix)
+    dtypes, shapes = checkpoint.get_variable_to_dtype_map(), checkpoint.get_variable_to_shape_map()
     texts = [name for name, dtype in dtypes.items() if dtype.name == "string"]
-    sizes = {name: math.prod(shapes[name]) * dtypes[name].size for name in shapes}
-    sizes |= dict.fromkeys(texts, 0)
+    n_bytes = {name: math.prod(shapes[name]) * dtypes[name].size for name in shapes}
+    n_bytes |= dict.fromkeys(texts, 0)
     if len(texts) == 1:  # the object graph: all that is left
         data = prefix.parent.glob(f"{escape(prefix.name)}.data-*")
-        sizes[texts[0]] = sum(path.stat().st_size for path in data) - sum(sizes.values())
-    return [(name, shapes[name], dtypes[name].name, sizes[name]) for name in sorted(shapes)]
+        n_bytes[texts[0]] = sum(path.stat().st_size for path in data) - sum(n_bytes.values())
+    return [(name, shapes[name], dtypes[name].name, n_bytes[name]) for name in sorted(shapes)]
 
 
 def reader(prefix: Path) -> Any:
@@ -214,69 +213,10 @@ def _predicted(manifest: CheckpointManifest | None, variables: Iterable[Variable
     if manifest is None:  # OpenSeq2Seq: weights and two moments
         return 3 * sum(v.n_bytes for v in variables if v.group in WEIGHTS)
     try:
-        return predict(
+        return sizes.predict(
             ModelConfig(**manifest.model), manifest.vocabulary_size, freeze=manifest.freeze,
             averaged=AVERAGE in groups, source_vocabulary_size=manifest.source_vocabulary_size,
             slots=manifest.slots,
         ).n_bytes  # fmt: skip
     except (UserError, TypeError, ValueError):
         return None
-
-
-class CheckpointSize(NamedTuple):
-    """A checkpoint of a run."""
-
-    trained: int
-    """weights that are not frozen, which have gradients"""
-    n_bytes: int
-    """of weights, their average and slots; counters and names come on top"""
-
-
-def predict(
-    model: ModelConfig, vocabulary_size: int, *, freeze: str = "", averaged: bool = False,
-    source_vocabulary_size: int = 0,
-    slots: Mapping[str, int] | None = None,
-) -> CheckpointSize:  # fmt: skip
-    """The values that a checkpoint of a run holds; raises ConfigError if `freeze` names no weight.
-
-    The sizes are rows of matrices, pieces rounded up to a multiple of 8; `source_vocabulary_size`
-    is 0 where the source has none of its own. `averaged`: there is a moving average. `slots`: how
-    many values the optimizer keeps; None: Adam's moments.
-    """
-    weights = weight_sizes(model, vocabulary_size, source_vocabulary_size)
-    kept = names.frozen(list(weights), freeze)
-    trained = sum(size for path, size in weights.items() if path not in kept)
-    parameters, copies = sum(weights.values()), 2 if averaged else 1
-    kept_values = sum(slots.values()) if slots else 2 * trained
-    return CheckpointSize(trained, FLOAT_BYTES * (copies * parameters + kept_values))
-
-
-def weight_sizes(model: ModelConfig, rows: int, source_rows: int = 0) -> dict[str, int]:
-    """The number of values of each weight of `model.transformer.Transformer`, by its path."""
-    width, hidden, biases = model.width, model.feed_forward_width, model.biases == "all"
-    norm = {"scale": width, "offset": width}
-    attention = {"qkv": 3 * width**2, "output_kernel": width**2}
-    cross = {"query": width**2, "key_value": 2 * width**2, "output_kernel": width**2}
-    if biases:
-        attention |= {"qkv_bias": 3 * width, "output_bias": width}
-        cross |= {"query_bias": width, "key_value_bias": 2 * width, "output_bias": width}
-    feed_forward = {"inner": width * hidden, "inner_bias": hidden}
-    feed_forward |= {"outer": hidden * width, "outer_bias": width}
-    encoder = {"attention": attention, "feed_forward": feed_forward}
-    decoder = encoder | {"cross_attention": cross}
-    stacks = ("encoder", model.encoder_layers, encoder), ("decoder", model.decoder_layers, decoder)
-    found = {"embedding": rows * width}
-    if source_rows:
-        found["source_embedding"] = source_rows * width
-    if model.positions == "learned":
-        found["positions"] = model.max_length * width
-    if biases:
-        found["logits_bias"] = rows
-    for stack, layers, sub_layers in stacks:
-        for layer in range(layers):
-            for name, weights in sub_layers.items():
-                for part, of_part in ((f"{name}_norm", norm), (name, weights)):
-                    found |= {f"{stack}/{layer}/{part}/{w}": n for w, n in of_part.items()}
-        if model.norm == "pre":
-            found |= {f"{stack}_norm/{weight}": n for weight, n in norm.items()}
-    return found

@@ -15,13 +15,13 @@ from hvd_nmt.common.files import fingerprint, rename_together
 
 def newest_first(folder: Path) -> list[Checkpoint]:
     """Checkpoints of a folder with good manifests, newest first; RunError: one is unreadable."""
-    found, is_best = [], folder.name == BEST_DIR
-    for prefix in names.prefixes(folder):
+    checkpoints, is_best = [], folder.name == BEST_DIR
+    for prefix in reversed(names.prefixes(folder)):
         if prefix.name.startswith(names.NEWEST) is is_best:
             continue  # a person's copy
         with contextlib.suppress(DamagedError):
-            found.append(Checkpoint.at(prefix))
-    return found
+            checkpoints.append(Checkpoint.at(prefix))
+    return checkpoints
 
 
 def best_first(run_dir: Path) -> list[Checkpoint]:
@@ -30,8 +30,8 @@ def best_first(run_dir: Path) -> list[Checkpoint]:
     The newest checkpoint says by which measure (`evaluation.best_by`) and on which data: values on
     other data mean something else, so best models from before a change of them are left out.
     """
-    found = newest_first(run_dir / BEST_DIR)
-    by_step = newest_first(run_dir) or found
+    best = newest_first(run_dir / BEST_DIR)
+    by_step = newest_first(run_dir) or best
     if not by_step:
         return []
     newest = by_step[0].manifest
@@ -40,7 +40,7 @@ def best_first(run_dir: Path) -> list[Checkpoint]:
         value = getattr(checkpoint.manifest, newest.best_by)
         return math.inf if value is None else names.badness(newest.best_by, value), checkpoint.step
 
-    return sorted((c for c in found if c.manifest.data_hash == newest.data_hash), key=order)
+    return sorted((c for c in best if c.manifest.data_hash == newest.data_hash), key=order)
 
 
 def newest_intact(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoint | None:
@@ -52,7 +52,7 @@ def newest_intact(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoi
     prefixes = [  # without killed saves
         prefix
         for folder in (run_dir, run_dir / BEST_DIR)
-        for prefix in names.prefixes(folder)
+        for prefix in reversed(names.prefixes(folder))
         if not names.private(prefix).exists() or names.manifest_file(prefix).exists()
     ]
     for prefix in prefixes:
@@ -115,7 +115,7 @@ def read_fully(prefix: Path) -> None:
         dtypes = tf.train.load_checkpoint(path).get_variable_to_dtype_map()
         with tf.device("CPU:0"):
             for name, dtype in dtypes.items():
-                # Python goes on meanwhile, which it does not while a reader's `get_tensor` reads.
+                # Python continues meanwhile, which it does not while a reader's `get_tensor` reads.
                 tf.raw_ops.RestoreV2(
                     prefix=path, tensor_names=[name], shape_and_slices=[""],
                     dtypes=[dtype],
@@ -132,10 +132,10 @@ def find(run_dir: Path, which: str) -> Path:
     """The prefix of "best" (`evaluation.best_by`), "latest", a prefix or a file; RunError: none."""
     if which in ("best", "latest"):
         best, newest = best_first(run_dir), newest_first(run_dir)
-        found = (best if which == "best" else newest) or newest or best
-        if not found:
+        checkpoints = (best if which == "best" else newest) or newest or best
+        if not checkpoints:
             raise RunError(f"{run_dir} has no checkpoint: give the directory of a training run.")
-        return found[0].prefix
+        return checkpoints[0].prefix
     name = names.without_suffix(which)
     for prefix in (Path(name), run_dir / name, run_dir / BEST_DIR / name):
         if names.file(prefix, ".index").exists():

@@ -48,13 +48,14 @@ class CheckpointManifest:
     freeze: str = ""
     """`training.freeze`: weights of which the optimizer keeps nothing"""
     slots: dict[str, int] = dataclasses.field(default_factory=dict)
-    """values that the optimizer keeps of weights, by slot; empty where an earlier version has
-    written it: two of each trained weight"""
+    """number of values that the optimizer keeps of weights, by slot; empty where an earlier
+    version has written it: two of each trained weight"""
     bleu: float | None = None
     """BLEU of the dev sentences at this step"""
     chrf: float | None = None
+    """chrF of the dev sentences at this step"""
     best_by: str = "val_loss"
-    """`evaluation.best_by`: what decides which of the run's models are the best"""
+    """`evaluation.best_by`: the measure by which the run's models are the best"""
     source_vocabulary_hash: str = ""
     """sha256 of the source's own SentencePiece model; "": the vocabulary is joint"""
     source_vocabulary_size: int = 0
@@ -62,13 +63,13 @@ class CheckpointManifest:
 
     @property
     def vocabulary_hashes(self) -> tuple[str, str]:
-        """Of the target's (or joint) vocabulary, and of the source's own or ""."""
+        """Hash of the target's (or joint) vocabulary, and of the source's own or ""."""
         return self.vocabulary_hash, self.source_vocabulary_hash
 
     def facts(self) -> dict[str, Any]:
         """What other checkpoints of the run have in common with this one."""
-        own = ("step", "val_loss", "bleu", "chrf", "files", "variables")
-        return {name: x for name, x in dataclasses.asdict(self).items() if name not in own}
+        of_this_one = ("step", "val_loss", "bleu", "chrf", "files", "variables")
+        return {name: x for name, x in dataclasses.asdict(self).items() if name not in of_this_one}
 
     def text(self) -> str:
         """What the file holds."""
@@ -107,7 +108,7 @@ class Checkpoint:
 def newest_step(run_dir: Path) -> int | None:
     """The highest step with a complete checkpoint, by manifests; None if none can be read."""
     with contextlib.suppress(OSError):
-        for prefix in names.prefixes(run_dir):
+        for prefix in reversed(names.prefixes(run_dir)):
             with contextlib.suppress(RunError):
                 return Checkpoint.at(prefix).step
     return None

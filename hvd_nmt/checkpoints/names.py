@@ -16,7 +16,7 @@ from pathlib import Path
 from hvd_nmt.common.errors import ConfigError
 
 SUFFIXES = (".data-00000-of-00001", ".meta", ".index")
-"""of the files of a checkpoint that TensorFlow reads, the data file first"""
+"""endings of the files of a checkpoint that TensorFlow reads, the data file first"""
 ALL_SUFFIXES = (".json", *SUFFIXES)
 NEWEST = "model.ckpt-"
 """how the names of a run's newest checkpoints begin"""
@@ -30,7 +30,7 @@ POINTER = "checkpoint"
 """TensorFlow's own pointer to the newest checkpoint"""
 
 WEIGHTS, AVERAGE, OPTIMIZER, STEP = "model", "ema", "optimizer", "step"
-"""first part of the key of: weights, their moving average, Adam's state, the step"""
+"""first parts of the keys of weights, their moving average, the optimizer's state, the step"""
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 """end of the key of every variable"""
 LOSS_SCALE = "loss_scale"
@@ -38,7 +38,7 @@ LOSS_SCALE = "loss_scale"
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """key of the text in which TensorFlow 2 describes the Python objects that were saved"""
 
-# A stack ends with a layer normalisation of its own, which is of no use without it.
+# A stack ends with a layer normalisation, which is frozen with it.
 _STACKS = {
     "encoder": ("encoder", "encoder_norm"), "decoder": ("decoder", "decoder_norm"),
     "embedding": ("embedding", "source_embedding"),
@@ -73,7 +73,7 @@ def literal(prefix: Path) -> str:
     odd = [folder for folder in prefix.parents if _PATTERN.search(folder.name)]
     if not odd:
         return os.fspath(prefix)
-    folder = odd[0].stat()  # not a deeper one: each save has a folder of its own
+    folder = odd[0].stat()  # not a deeper one: each save has another folder
     path = _by_descriptor(odd[0], folder.st_dev, folder.st_ino)
     return os.path.join(path, prefix.relative_to(odd[0]))
 
@@ -101,14 +101,14 @@ def step_of(prefix: Path) -> int | None:
 
 
 def prefixes(folder: Path) -> list[Path]:
-    """Of every checkpoint of a run in a folder of which any file is there, newest first."""
+    """The prefix of every checkpoint of a run of which a folder has any file, oldest first."""
     try:
         files = os.listdir(folder)  # `glob` takes a folder that it may not read for an empty one
     except (FileNotFoundError, NotADirectoryError):
         return []
-    found = {folder / without_suffix(name) for name in files if _ANY_SUFFIX.search(name)}
-    own = [prefix for prefix in found if step_of(prefix) is not None]
-    return sorted(own, key=lambda prefix: -(step_of(prefix) or 0))
+    prefixes = {folder / without_suffix(name) for name in files if _ANY_SUFFIX.search(name)}
+    of_runs = (prefix for prefix in prefixes if step_of(prefix) is not None)
+    return sorted(of_runs, key=lambda prefix: step_of(prefix) or 0)
 
 
 def frozen(paths: Sequence[str], patterns: str) -> set[str]:
@@ -119,7 +119,7 @@ def frozen(paths: Sequence[str], patterns: str) -> set[str]:
     normalisation, `embedding` the source's own matrix, if there is one. ConfigError: a pattern
     names no weight, or together they leave none to train.
     """
-    found: set[str] = set()
+    chosen: set[str] = set()
     for pattern in patterns.replace(",", " ").split():
         globs = [glob for part in _STACKS.get(pattern, (pattern,)) for glob in (part, f"{part}/*")]
         named = {path for path in paths for glob in globs if fnmatch.fnmatchcase(path, glob)}
@@ -128,7 +128,7 @@ def frozen(paths: Sequence[str], patterns: str) -> set[str]:
             raise ConfigError(
                 f"training.freeze {pattern!r} matches no weight: use one of {', '.join(kinds)}."
             )
-        found |= named
-    if len(found) == len(paths):
+        chosen |= named
+    if len(chosen) == len(paths):
         raise ConfigError(f"training.freeze {patterns!r} freezes every weight: name fewer of them.")
-    return found
+    return chosen

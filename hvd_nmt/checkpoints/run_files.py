@@ -3,13 +3,15 @@
 import dataclasses
 import json
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError, DataError, RunError
-from hvd_nmt.common.files import fingerprint
+from hvd_nmt.common.files import exclusive, fingerprint, replacing, require_free
 from hvd_nmt.config import Config
 from hvd_nmt.data import corpus
 from hvd_nmt.model.decoding import Decoding
@@ -17,9 +19,9 @@ from hvd_nmt.model.decoding import Decoding
 CONFIG = "config.yaml"
 """every value that decided the run"""
 VOCABULARY = corpus.SPM_MODEL
-"""that its checkpoints were trained with, joint or of the target"""
+"""the vocabulary of its checkpoints, joint or of the target"""
 SOURCE_VOCABULARY = corpus.SPM_SOURCE_MODEL
-"""that of the source, if it has its own"""
+"""the vocabulary of the source, if it has its own"""
 VOCABULARIES = VOCABULARY, SOURCE_VOCABULARY
 ENVIRONMENT = "environment.json"
 """versions, hosts and GPUs of the last start"""
@@ -32,7 +34,7 @@ ORIGIN = "init_from.json"
 IMPORTED = "imported.json"
 """what the run was made of, if another program trained it"""
 NORMALIZATION = "normalization"
-"""key of `IMPORTED`: of `decoding.Decoding`"""
+"""key of `IMPORTED`: the `normalization` of `decoding.Decoding`"""
 LAUNCHES = "launch.jsonl"
 """starts, ends and restarts, if hvd_nmt.launch started the run"""
 NOT_FINITE = "not_finite.jsonl"
@@ -40,7 +42,7 @@ NOT_FINITE = "not_finite.jsonl"
 LOCK = ".lock"
 """held by the process that trains"""
 TELEMETRY_DIR = "telemetry"
-"""of samples, a file of each host"""
+"""folder of samples, a file of each host"""
 
 
 def load_config(run_dir: Path) -> Config:
@@ -58,6 +60,18 @@ def import_tensorflow_for(run_dir: Path) -> None:
     """Import TensorFlow, which takes seconds, once the settings of a run are known to be good."""
     load_config(run_dir)
     tensorflow_import.import_tensorflow()
+
+
+@contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """Make a directory, complete or not at all; yields it under another name.
+
+    ConfigError: it is there already; DataError: it cannot be written.
+    """
+    with exclusive(path):
+        require_free(path)
+        with replacing(path) as draft:
+            yield draft
 
 
 def write_record(path: Path, content: dict[str, Any]) -> None:
@@ -93,7 +107,8 @@ def vocabulary_hashes(run_dir: Path) -> tuple[str, str]:
 def prepare_options(run_dir: Path) -> str:
     """The options of `prepare` that take the vocabularies of a run."""
     source, target = (shlex.quote(str(path)) for path in vocabularies(run_dir))
-    return f"--vocabulary {target}" + f" --source-vocabulary {source}" * (source != target)
+    options = f"--vocabulary {target}"
+    return options if source == target else f"{options} --source-vocabulary {source}"
 
 
 def data_of_run(run_dir: Path, config: Config) -> tuple[Path, corpus.DataManifest]:

@@ -8,7 +8,7 @@
     optimizer/loss_scale/   in float16: current_loss_scale, and good_steps since it changed
     step                    optimizer steps done
 
-PATH is that of the weight in the model, such as encoder/0/attention/qkv. What no run goes on from,
+PATH is that of the weight in the model, such as encoder/0/attention/qkv. What no run resumes from,
 such as a mean of checkpoints, has weights and step alone.
 """
 
@@ -25,14 +25,14 @@ from hvd_nmt.model.transformer import Transformer
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OptimizerState:
-    """The variables of an optimizer, whichever object they belong to."""
+    """The variables of an optimizer."""
 
     iterations: tf.Variable
     """updates made, int64"""
     slots: Mapping[str, Mapping[str, tf.Variable]]
-    """what it keeps of weights, by slot and path; of Adam the moments m and v"""
+    """variables kept of weights, by slot and path; of Adam the moments m and v"""
     loss_scale: Any = None
-    """in float16 alone; its trackable children are current_loss_scale and good_steps"""
+    """object with the children current_loss_scale and good_steps, in float16; None in others"""
 
     def sizes(self) -> dict[str, int]:
         """The number of values in each slot."""
@@ -47,7 +47,7 @@ def run_state(
     model: Transformer, step: tf.Variable | int, optimizer: OptimizerState | None = None,
     average: Transformer | None = None,
 ) -> tf.train.Checkpoint:  # fmt: skip
-    """What a checkpoint holds; no `optimizer` where no run goes on, no `average` without one."""
+    """What a checkpoint holds; no `optimizer` where no run resumes, no `average` without one."""
     parts: dict[str, Any] = {names.WEIGHTS: model}
     if average is not None:
         parts[names.AVERAGE] = average
@@ -103,7 +103,7 @@ def keyed_variables(root: tf.train.Checkpoint | Transformer) -> Iterator[tuple[s
 
 
 def _nested(variables: Mapping[str, tf.Variable]) -> dict[str, Any]:
-    """By the parts of their paths, so that the keys are those of the weights."""
+    """Variables nested by the parts of their paths, so that the keys are those of the weights."""
     root: dict[str, Any] = {}
     for path, variable in variables.items():
         *folders, name = path.split("/")

@@ -1,7 +1,7 @@
 """From checkpoint files to variables.
 
 Where a run keeps a moving average of its weights (`training.ema_decay`), its checkpoints stand for
-that average: translation, scores, export and a run that starts from it take the averaged weights,
+that average. Translation, scores, export and a run that starts from it take the averaged weights,
 as its own validation did. The weights that the optimizer moved are in the same files: for a resumed
 run and for `python -m hvd_nmt.average --raw`.
 """
@@ -48,8 +48,8 @@ def load_model(
 def manifest_of(run_dir: Path, prefix: Path) -> CheckpointManifest:
     """A checkpoint's manifest; RunError unless the run has just the vocabularies that it names."""
     manifest = read_manifest(names.manifest_file(prefix))
-    wanted, found = manifest.vocabulary_hashes, run_files.vocabulary_hashes(run_dir)
-    for file, theirs, ours in zip(run_files.VOCABULARIES, wanted, found, strict=True):
+    both = zip(manifest.vocabulary_hashes, run_files.vocabulary_hashes(run_dir), strict=True)
+    for file, (theirs, ours) in zip(run_files.VOCABULARIES, both, strict=True):
         if theirs != ours:
             fault = "is not the vocabulary" if ours else "is missing, the vocabulary"
             remedy = "put the right one back" if theirs else "remove it"
@@ -61,8 +61,8 @@ def manifest_of(run_dir: Path, prefix: Path) -> CheckpointManifest:
 def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> None:
     """Load all that a run saves into `state`.
 
-    The precision of a run follows the hardware: a checkpoint of float16 goes on without its loss
-    scale in another one; one of another precision goes on in float16 with that of `state`.
+    The precision of a run follows the hardware: a checkpoint of float16 is resumed without its
+    loss scale in another one; one of another precision, in float16, with that of `state`.
 
     Raises RunError if the checkpoint is of another model, or cannot be read.
     """
@@ -79,8 +79,8 @@ def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> None:
             raise ValueError(f"only one of the two has {min(others)}")
         state.read(path).expect_partial()
     except (ValueError, tf.errors.OpError) as error:
-        if said := system_error(error):
-            raise RunError(f"Cannot read the checkpoint {prefix} ({said}).") from error
+        if reason := system_error(error):
+            raise RunError(f"Cannot read the checkpoint {prefix} ({reason}).") from error
         raise RunError(
             f"{checkpoint.prefix} does not fit this model ({str(error).splitlines()[0]}): use the "
             "configuration it was trained with, or another --run-dir."
@@ -114,15 +114,15 @@ def start_from(
             f"vocabulary: prepare the data with {run_files.prepare_options(run_dir)}."
         )
     verify(checkpoint)
-    said = f"begins with {prefix}, step {manifest.step:,}"
+    line = f"begins with {prefix}, step {manifest.step:,}"
     if same_pieces:
         _read(model, prefix)
     else:
-        said += f": {_copy_by_piece(run_dir, prefix, model, data)}"
+        line += f": {_copy_by_piece(run_dir, prefix, model, data)}"
     average = getattr(state, names.AVERAGE, None)
     if average is not None:
         average.set_weights(model.get_weights())
-    return checkpoint, said
+    return checkpoint, line
 
 
 def _copy_by_piece(run_dir: Path, prefix: Path, model: Transformer, data: DataDirectory) -> str:
@@ -162,11 +162,11 @@ def other_size(manifest: CheckpointManifest, model: Transformer, *, with_rows: b
     """
     config = model.config
     # A checkpoint from before a field was there has what is now that field's default.
-    found = configuration.as_plain(ModelConfig()) | manifest.model
+    sizes = configuration.as_plain(ModelConfig()) | manifest.model
     wanted = configuration.as_plain(config)
     for name in ("vocabulary_size", "source_vocabulary_size") if with_rows else ():
-        found[name], wanted[name] = getattr(manifest, name), getattr(model, name)
-    for name, value in found.items():
+        sizes[name], wanted[name] = getattr(manifest, name), getattr(model, name)
+    for name, value in sizes.items():
         free = name.endswith("dropout") or (name == "max_length" and config.positions != "learned")
         if not free and value != wanted.get(name, value):
             return f"its {name} is {value}, not {wanted[name]}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from hvd_nmt.checkpoints import contents
+from hvd_nmt.checkpoints import sizes
 from hvd_nmt.common.units import count, data_size
 from hvd_nmt.config import Config
 from hvd_nmt.explain.exchange_cost import ring_bytes
@@ -66,12 +66,12 @@ class PlannedRun:
         return sum(answer.host.slots for answer in self.answers)
 
     @cached_property
-    def checkpoint(self) -> contents.CheckpointSize:
+    def checkpoint(self) -> sizes.CheckpointSize:
         """What the run will save, with the vocabulary of the data, else as it is configured."""
         found = (answer.facts.get("data", {}) for answer in self.answers)
         data: dict[str, Any] = next((data for data in found if data.get("hash")), {})
         config, training = self.config, self.config.training
-        return contents.predict(
+        return sizes.predict(
             config.model, data.get("vocabulary_size", -(-config.data.vocabulary_size // 8) * 8),
             freeze=training.freeze, averaged=training.ema_decay > 0,
             source_vocabulary_size=data.get("source_vocabulary_size") or 0,
@@ -80,7 +80,7 @@ class PlannedRun:
     @property
     def gradient_bytes(self) -> int:
         """Bytes of the gradients of a step; frozen values have none."""
-        return contents.FLOAT_BYTES * self.checkpoint.trained
+        return sizes.FLOAT_BYTES * self.checkpoint.trained
 
 
 def ask(config: Config, hosts: Sequence[Host], connections: Connections) -> PlannedRun:

@@ -17,7 +17,7 @@ from typing import Any
 
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
-from hvd_nmt.checkpoints.contents import FLOAT_BYTES
+from hvd_nmt.checkpoints.sizes import FLOAT_BYTES
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.tensorflow_import import import_tensorflow
 from hvd_nmt.records import metrics

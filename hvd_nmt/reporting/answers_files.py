@@ -3,8 +3,8 @@
 from typing import Any
 
 from hvd_nmt.checkpoints import contents
-from hvd_nmt.checkpoints.contents import FLOAT_BYTES
 from hvd_nmt.checkpoints.run_files import NOT_FINITE
+from hvd_nmt.checkpoints.sizes import FLOAT_BYTES
 from hvd_nmt.common.units import count, data_size, percent
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Answer, Table

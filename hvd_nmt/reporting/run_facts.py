@@ -75,7 +75,7 @@ class RunFacts:
         # OpenSeq2Seq's folder of checkpoints, next to its log, has any name, often this one.
         for folder in [path] if path.is_dir() else [path.parent, path.parent / "checkpoint"]:
             try:
-                if prefixes := contents.prefixes(folder):
+                if prefixes := contents.readable(folder):
                     return contents.read(prefixes[-1])
             except UserError as error:
                 return str(error)

@@ -49,7 +49,7 @@ class RunSummary:
     @property
     def checkpoints(self) -> tuple[Path, ...]:
         """Prefixes of the checkpoints in the run directory, oldest first; () for a log."""
-        return tuple(contents.prefixes(self.record.path))
+        return tuple(contents.readable(self.record.path))
 
     @property
     def state(self) -> RunState:

@@ -5,7 +5,7 @@ import dataclasses
 
 import numpy as np
 
-from hvd_nmt.checkpoints.contents import FLOAT_BYTES
+from hvd_nmt.checkpoints.sizes import FLOAT_BYTES
 from hvd_nmt.common import heartbeat
 from hvd_nmt.common.units import data_size, percent, step_duration
 from hvd_nmt.config.schedule import Schedule

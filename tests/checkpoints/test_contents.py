@@ -1,6 +1,5 @@
-"""What a checkpoint contains, of our own Saver and of OpenSeq2Seq; and what is predicted of it."""
+"""What a checkpoint contains, of our own Saver and of OpenSeq2Seq."""
 
-import dataclasses
 import os
 import shutil
 
@@ -12,7 +11,7 @@ from hvd_nmt.checkpoints import contents, state
 from hvd_nmt.checkpoints.names import OBJECT_GRAPH
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.errors import RunError
-from hvd_nmt.config import ModelConfig, TrainingConfig, as_plain, presets
+from hvd_nmt.config import ModelConfig, TrainingConfig, as_plain
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import horovod, optimizer
 from hvd_nmt.training.exchange.all_reduce import AllReduce
@@ -97,15 +96,15 @@ def test_a_damaged_index_is_one_sentence(found, tmp_path):
 
 
 def test_prefixes_are_sorted_by_step_not_by_name(run_dir, tmp_path):
-    assert contents.prefixes(run_dir) == [run_dir / f"model.ckpt-{step}" for step in (90, 100)]
-    assert contents.prefixes(tmp_path) == contents.prefixes(tmp_path / "none") == []
+    assert contents.readable(run_dir) == [run_dir / f"model.ckpt-{step}" for step in (90, 100)]
+    assert contents.readable(tmp_path) == contents.readable(tmp_path / "none") == []
     (tmp_path / "best_models").mkdir()
     best = [tmp_path / "best_models" / f"val_loss=1.5-step-{step}" for step in (9, 10)]
     for prefix in best:
         prefix.with_name(f"{prefix.name}.index").touch()
-    assert contents.prefixes(tmp_path) == best
+    assert contents.readable(tmp_path) == best
     (tmp_path / "model.ckpt-5.index").touch()
-    assert contents.prefixes(tmp_path) == [tmp_path / "model.ckpt-5"]
+    assert contents.readable(tmp_path) == [tmp_path / "model.ckpt-5"]
 
 
 def test_changes_by_group_of_one_model(run_dir):
@@ -141,23 +140,3 @@ def test_names_as_openseq2seq_gives_them(tmp_path):
     (tmp_path / "model.ckpt-42.data-00000-of-00001").unlink()
     with pytest.raises(RunError, match=r"is missing: copy it back"):
         contents.read(tmp_path / "model.ckpt-42")
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {}, {"encoder_layers": 3}, {"positions": "learned"}, {"biases": "all"}, {"norm": "post"},
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("source", [0, 72])
-def test_every_weight_has_its_size(changes, source):
-    config = dataclasses.replace(MODEL, **changes)
-    made = state.weights_by_path(Transformer(config, 40, source_vocabulary_size=source))
-    wanted = {path: int(weight.shape.num_elements()) for path, weight in made.items()}
-    assert contents.weight_sizes(config, 40, source) == wanted
-
-
-def test_the_base_model_of_the_recipe():
-    config = presets()["base"][1]
-    predicted = contents.predict(config.model, config.data.vocabulary_size)
-    assert predicted == (60_880_896, 730_570_752)

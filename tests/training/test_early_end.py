@@ -43,7 +43,7 @@ def test_a_run_without_gain_saves_and_ends_with_0(no_gain: dict) -> None:
         "because": BECAUSE,
     }  # fmt: skip
     assert [line["step"] for line in toy.metrics(run_dir, "eval")] == [2, 4]
-    assert [names.step_of(prefix) for prefix in names.prefixes(run_dir)] == [4, 2]
+    assert [names.step_of(prefix) for prefix in names.prefixes(run_dir)] == [2, 4]
     assert RunSummary(read_run(run_dir)).headline[0][1] == (
         f"Finished at step 4 of 40: {BECAUSE} (evaluation.stop_after)."
     )
