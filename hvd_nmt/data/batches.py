@@ -1,4 +1,4 @@
-"""Batches of a rank. Capitals: B rows, S and T padded source and target length, eos counted."""
+"""Batches of a rank; padded lengths S and T count eos."""
 
 from collections.abc import Iterator
 from itertools import pairwise

@@ -1,8 +1,6 @@
 """Beam search in the TensorFlow graph. It takes a step function and knows nothing of the model.
 
-Capitals in names: B sentences, K hypotheses per sentence, V vocabulary, T target positions for
-which there is room, P positions of random numbers, S source positions, C candidates per
-sentence and step. Inside the search B are the sentences that are still searched.
+Letters as in `model`; B are the sentences still searched, T positions for which there is room.
 
 A hypothesis is *alive* until it predicts eos; then it is *finished* and keeps its score. "No
 hypothesis" is a score of -inf, so scores may be as low as they like.
@@ -45,7 +43,7 @@ class Given(NamedTuple):
 
     most_B: tf.Tensor  # most tokens to generate, eos included; 0 gives no hypothesis
     least_B: tf.Tensor = ()  # with `min_length`: fewest tokens, eos included; at most `most_B`
-    draws_BxKxP: tf.Tensor = ()  # with `sample`: float32 in [0, 1), what decides each drawn token
+    draws_BxKxT: tf.Tensor = ()  # with `sample`: float32 in [0, 1), what decides each drawn token
 
 
 class _Search(NamedTuple):
@@ -63,7 +61,7 @@ class _Search(NamedTuple):
 class _Round(NamedTuple):
     """What one round of the outer loop hands to the next."""
 
-    found: BeamResult  # of all sentences
+    results: BeamResult  # of all sentences
     number_B: tf.Tensor  # int64, which of all sentences these are
     given: Given  # for these sentences
     search: _Search
@@ -101,9 +99,9 @@ def beam_search(
         (start,),
         shape_invariants=(tf.nest.map_structure(_loop_shape, start),),
     )
-    found = _with_whole_numbers(end.found, tf.int32)
-    longest = tf.maximum(tf.reduce_max(found.lengths_BxK), 0)  # of no sentence it is INT_MIN
-    return found._replace(ids_BxKxT=found.ids_BxKxT[:, :, :longest])
+    results = _with_whole_numbers(end.results, tf.int32)
+    longest = tf.maximum(tf.reduce_max(results.lengths_BxK), 0)  # of no sentence it is INT_MIN
+    return results._replace(ids_BxKxT=results.ids_BxKxT[:, :, :longest])
 
 
 def _with_whole_numbers(tensors: Any, dtype: tf.DType) -> Any:
@@ -139,8 +137,8 @@ def _start(state: Any, given: Given, is_pad_BxS: tf.Tensor | None, decoding: Dec
 def _round(round_: _Round, step: Step, decoding: Decoding) -> _Round:
     """Drop the sentences that are done, make room, and search until there is cause for it again."""
     kept_B, position = tf.where(_active(round_.search))[:, 0], round_.search.position
-    each = (round_.number_B, round_.given, round_.search._replace(position=()))
-    number_B, given, search = tf.nest.map_structure(lambda x: tf.gather(x, kept_B), each)
+    of_each = (round_.number_B, round_.given, round_.search._replace(position=()))
+    number_B, given, search = tf.nest.map_structure(lambda x: tf.gather(x, kept_B), of_each)
     search = _with_room(search._replace(position=position))
 
     B, room = tf.size(number_B), tf.shape(search.ids_BxKxT)[2]
@@ -151,7 +149,7 @@ def _round(round_: _Round, step: Step, decoding: Decoding) -> _Round:
         (search,),
         shape_invariants=(tf.nest.map_structure(_loop_shape, search),),
     )
-    return _Round(_written(round_.found, number_B, search.finished), number_B, given, search)
+    return _Round(_written(round_.results, number_B, search.finished), number_B, given, search)
 
 
 def _with_room(search: _Search) -> _Search:
@@ -179,7 +177,7 @@ def _extended(search: _Search, given: Given, step: Step, decoding: Decoding) -> 
     place_Kx1 = tf.range(K, dtype=tf.int64)[:, None]
     origins_BxKxT = tf.where(is_here_T, place_Kx1, search.origins_BxKxT)
     logits_BxKxV, attention_BxKxS, state = step(last_BxK, position, origins_BxKxT, search.state)
-    draw_BxK = given.draws_BxKxP[:, :, position] if decoding.sample else None
+    draw_BxK = given.draws_BxKxT[:, :, position] if decoding.sample else None
     rules = TokenRules(position, search.ids_BxKxT, given.least_B, draw_BxK)
     logp_BxC, parent_BxC, token_BxC = candidates(logits_BxKxV, search.logp_BxK, rules, decoding)
     ids_BxCxT = tf.gather(search.ids_BxKxT, parent_BxC, batch_dims=1)
@@ -276,17 +274,17 @@ def _keep_best(
     return BeamResult(ids_BxKxT, lengths_BxK, scores_BxK)
 
 
-def _written(found: BeamResult, number_B: tf.Tensor, finished: BeamResult) -> BeamResult:
+def _written(results: BeamResult, number_B: tf.Tensor, finished: BeamResult) -> BeamResult:
     """The results of all sentences with those of these sentences put in."""
-    longest, T = tf.shape(found.ids_BxKxT)[2], tf.shape(finished.ids_BxKxT)[2]
+    longest, T = tf.shape(results.ids_BxKxT)[2], tf.shape(finished.ids_BxKxT)[2]
     ids_BxKxT = finished.ids_BxKxT[:, :, :longest]
     B, K, _ = tf.unstack(tf.shape(ids_BxKxT))
-    pad_BxKxR = tf.fill([B, K, tf.maximum(longest - T, 0)], tf.constant(PAD, tf.int64))
-    ids_BxKxT = tf.concat([ids_BxKxT, pad_BxKxR], 2)
+    pad_BxKxT = tf.fill([B, K, tf.maximum(longest - T, 0)], tf.constant(PAD, tf.int64))
+    ids_BxKxT = tf.concat([ids_BxKxT, pad_BxKxT], 2)
     new = finished._replace(ids_BxKxT=ids_BxKxT)
     at_Bx1 = number_B[:, None]
     return BeamResult(
-        *(tf.tensor_scatter_nd_update(x, at_Bx1, y) for x, y in zip(found, new, strict=True))
+        *(tf.tensor_scatter_nd_update(x, at_Bx1, y) for x, y in zip(results, new, strict=True))
     )
 
 

@@ -1,9 +1,7 @@
 """The next tokens of the hypotheses: which are allowed, how probable they are, which are taken.
 
-Capitals in names: B sentences, K hypotheses per sentence, N = B*K rows (the K hypotheses of one
-sentence lie side by side), V vocabulary, T positions, C candidates per sentence and step.
-
-Tokens and places are int64: TensorFlow keeps int32 on the host, where a GPU must be waited for.
+Letters as in `model`; rows N = B x K, those of one sentence side by side. Tokens and places are
+int64: TensorFlow keeps int32 on the host, where a GPU must be waited for.
 """
 
 from typing import NamedTuple
@@ -15,7 +13,7 @@ from hvd_nmt.model.decoding import Decoding
 
 
 class TokenRules(NamedTuple):
-    """What the next token of each sentence depends on, besides its probability."""
+    """What the next token of each sentence depends on, with its probability."""
 
     position: tf.Tensor  # int32 scalar, of the next token
     ids_BxKxT: tf.Tensor  # int64, the hypotheses so far
@@ -35,11 +33,11 @@ def candidates(
     Args:
         logits_BxKxV: float32 scores of the next tokens, of which a softmax makes probabilities. A
             row with a NaN has no successors.
-        alive_logp_BxK: float32, of the hypotheses; -inf where there is none.
+        alive_logp_BxK: float32, of the hypotheses; -inf for none.
 
     Returns:
-        logp_BxC of the whole hypothesis, -inf where there is none; parent_BxC, the place 0..K-1 of
-        the hypothesis that is continued; token_BxC.
+        logp_BxC of the whole hypothesis, -inf for none; parent_BxC, the place 0..K-1 of the
+        hypothesis that is continued; token_BxC.
     """
     K, V = alive_logp_BxK.shape[1], logits_BxKxV.shape[2]
     logits_NxV = tf.reshape(logits_BxKxV, [-1, V])
@@ -47,26 +45,26 @@ def candidates(
     # 2K, so that K are left if eos is the best of every one. Greedy search has no second choice.
     C = K if decoding.sample or K == 1 else 2 * K
     if decoding.sample:
-        token_Nxc = drawn(allowed_NxV, tf.reshape(rules.draw_BxK, [-1]), decoding)[:, None]
-        logits_Nxc = tf.gather(allowed_NxV, token_Nxc, batch_dims=1)
+        token_NxJ = drawn(allowed_NxV, tf.reshape(rules.draw_BxK, [-1]), decoding)[:, None]
+        logits_NxJ = tf.gather(allowed_NxV, token_NxJ, batch_dims=1)
     else:
-        logits_Nxc, token_Nxc = top_k(allowed_NxV, min(C, V))
+        logits_NxJ, token_NxJ = top_k(allowed_NxV, min(C, V))
     # The softmax is one pass; its largest share p gives the normaliser: log(sum) = max - log(p).
     p_NxV = tf.nn.softmax(logits_NxV)
     if allowed_NxV is logits_NxV and not decoding.sample:
-        max_Nx1, p_Nx1 = logits_Nxc[:, :1], tf.gather(p_NxV, token_Nxc[:, :1], batch_dims=1)
+        max_Nx1, p_Nx1 = logits_NxJ[:, :1], tf.gather(p_NxV, token_NxJ[:, :1], batch_dims=1)
     else:
         max_Nx1, p_Nx1 = (tf.reduce_max(x, -1, keepdims=True) for x in (logits_NxV, p_NxV))
-    per_row = token_Nxc.shape[1]
-    logp_BxKxc = tf.reshape(logits_Nxc - max_Nx1 + tf.math.log(p_Nx1), [-1, K, per_row])
-    logp_BxKxc += alive_logp_BxK[:, :, None]
-    logp_BxKxc = where_else_none(~tf.math.is_nan(logp_BxKxc), logp_BxKxc)
-    token_BxA = tf.reshape(token_Nxc, [-1, K * per_row])
-    logp_BxA = tf.reshape(logp_BxKxc, [-1, K * per_row])
+    per_row = token_NxJ.shape[1]
+    logp_BxKxJ = tf.reshape(logits_NxJ - max_Nx1 + tf.math.log(p_Nx1), [-1, K, per_row])
+    logp_BxKxJ += alive_logp_BxK[:, :, None]
+    logp_BxKxJ = where_else_none(~tf.math.is_nan(logp_BxKxJ), logp_BxKxJ)
+    token_BxKJ = tf.reshape(token_NxJ, [-1, K * per_row])
+    logp_BxKJ = tf.reshape(logp_BxKxJ, [-1, K * per_row])
     if C == K:  # one for each hypothesis
-        return logp_BxA, tf.zeros_like(token_BxA) + tf.range(K, dtype=tf.int64), token_BxA
-    logp_BxC, index_BxC = largest(logp_BxA, C)
-    return logp_BxC, index_BxC // per_row, tf.gather(token_BxA, index_BxC, batch_dims=1)
+        return logp_BxKJ, tf.zeros_like(token_BxKJ) + tf.range(K, dtype=tf.int64), token_BxKJ
+    logp_BxC, index_BxC = largest(logp_BxKJ, C)
+    return logp_BxC, index_BxC // per_row, tf.gather(token_BxKJ, index_BxC, batch_dims=1)
 
 
 def top_k(x_NxV: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -79,12 +77,12 @@ def top_k(x_NxV: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     width = max(d for d in range(1, 65) if V % d == 0)
     if 4 * k * width > V:
         return largest(x_NxV, k)
-    blocks_NxRxW = tf.reshape(x_NxV, [-1, V // width, width])
-    _, block_Nxk = largest(tf.reduce_max(blocks_NxRxW, -1), k)
-    chosen_NxkxW = tf.gather(blocks_NxRxW, block_Nxk, batch_dims=1)
-    values_Nxk, index_Nxk = largest(tf.reshape(chosen_NxkxW, [-1, k * width]), k)
-    block_Nxk = tf.gather(block_Nxk, index_Nxk // width, batch_dims=1)
-    return values_Nxk, block_Nxk * width + index_Nxk % width
+    blocks_NxGxW = tf.reshape(x_NxV, [-1, V // width, width])
+    _, block_NxJ = largest(tf.reduce_max(blocks_NxGxW, -1), k)
+    chosen_NxJxW = tf.gather(blocks_NxGxW, block_NxJ, batch_dims=1)
+    values_NxJ, index_NxJ = largest(tf.reshape(chosen_NxJxW, [-1, k * width]), k)
+    block_NxJ = tf.gather(block_NxJ, index_NxJ // width, batch_dims=1)
+    return values_NxJ, block_NxJ * width + index_NxJ % width
 
 
 def largest(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:

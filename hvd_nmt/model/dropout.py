@@ -10,7 +10,7 @@ _PHILOX = tf.random.Algorithm.PHILOX.value  # what TensorFlow takes on a CPU and
 _UNITS_PER_WORD = 4
 _UNITS_PER_COUNT = 8  # Philox makes 128 bits of each value of its counter (Salmon et al. 2011)
 _SITES_AT_ONCE = 32
-"""whose keys and counters travel to a GPU together"""
+"""sites whose keys and counters travel to a GPU together"""
 
 
 class Dropout:
@@ -24,15 +24,15 @@ class Dropout:
     Args:
         seed_2: int32 [2], different for each training step and rank; the second number is spaced
             by `SITES_PER_STEP`, because sites count up from it.
-        rows: the first row and the number of rows, int64 scalars, of which a slice of a batch is
-            made: it gets these rows of the masks that the whole batch gets. None: it is the whole.
+        rows: of a slice of a batch its first row and their number, int64 scalars: it gets these
+            rows of the masks that the whole batch gets. None: it is the whole.
     """
 
     def __init__(self, seed_2: tf.Tensor, rows: tuple[tf.Tensor, tf.Tensor] | None = None) -> None:
         self._seed_2, self._rows = seed_2, rows
         self._sites = 0
         self._keys_counters: list[tuple[tf.Tensor, tf.Tensor]] = []
-        """of each site, for some sites ahead"""
+        """Philox's key and counter of each site, for some sites ahead"""
 
     def __call__(self, x: tf.Tensor, rate: float) -> tf.Tensor:
         """Drop a share of the units of x, any shape and floating dtype; scale up the others."""
@@ -89,10 +89,10 @@ class Dropout:
                 for site in range(_SITES_AT_ONCE)
             ), strict=True)  # fmt: skip
             # As float64, because nothing splits whole numbers of 64 bits on a GPU.
-            together = [tf.bitcast(tf.concat(each, 0), tf.float64) for each in (keys, counters)]
+            together = [tf.bitcast(tf.concat(words, 0), tf.float64) for words in (keys, counters)]
         pieces = (
-            [tf.bitcast(piece, tf.uint64) for piece in tf.split(each, _SITES_AT_ONCE)]
-            for each in together
+            [tf.bitcast(piece, tf.uint64) for piece in tf.split(words, _SITES_AT_ONCE)]
+            for words in together
         )
         return list(zip(*pieces, strict=True))
 
@@ -101,7 +101,7 @@ class Dropout:
 
 
 def no_dropout(x: tf.Tensor, rate: float) -> tf.Tensor:
-    """What evaluation and decoding use in place of `Dropout`."""
+    """What evaluation and decoding use instead of `Dropout`."""
     return x
 
 

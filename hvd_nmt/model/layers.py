@@ -1,9 +1,8 @@
 """The blocks a Transformer is made of, but for attention.
 
-B sentences, T positions, D model width, F hidden units of the feed-forward block.
-
 Weights are float32. Each block computes in the dtype of its input, so one cast at the embedding
-decides the precision of the whole stack; layer normalisation always computes in float32.
+decides the precision of the whole stack; layer normalisation always computes in float32. Letters
+as in `model`.
 """
 
 import math

@@ -1,10 +1,9 @@
 """Label-smoothed cross-entropy, summed over real tokens and divided by a global token count.
 
-N target positions, D model width, V vocabulary.
-
 The smoothed label has 1 - e on the right token and u = e / (V - 1) on each other one. The loss is
 the cross-entropy minus the entropy of that label, so a perfect model has loss 0 (the recipe's
 convention, OpenSeq2Seq `losses/sequence_loss.py`; `smoothing_entropy` below the plain one).
+Letters as in `model`.
 """
 
 import math
@@ -84,20 +83,20 @@ def _by_pieces(
     total = tf.shape(labels_N)[0]
 
     def many_pieces() -> tuple[Loss, tf.Tensor, tf.Tensor]:
-        # All of one size, and none with a size of its own, as XLA wants it.
+        # All of one size, as XLA wants it.
         width, pieces = states_NxD.shape[1], -(-total // rows)
         rows_each = -(-total // pieces)
         missing = pieces * rows_each - total
-        states_PxRxD = tf.reshape(
+        states_GxNxD = tf.reshape(
             tf.pad(states_NxD, [[0, missing], [0, 0]]), [pieces, rows_each, width]
         )
-        labels_PxR = tf.reshape(tf.pad(labels_N, [[0, missing]]), [pieces, rows_each])
+        labels_GxN = tf.reshape(tf.pad(labels_N, [[0, missing]]), [pieces, rows_each])
 
         def body(
             piece: tf.Tensor, sums: Loss, dembedding: tf.Tensor, dstates: tf.TensorArray
         ) -> tuple[Any, ...]:
             loss, dpiece, dmatrix = _piece(
-                states_PxRxD[piece], embedding_VxD, labels_PxR[piece], label_smoothing
+                states_GxNxD[piece], embedding_VxD, labels_GxN[piece], label_smoothing
             )
             sums = Loss(sums.smoothed + loss.smoothed, sums.nll + loss.nll)
             return piece + 1, sums, dembedding + dmatrix, dstates.write(piece, dpiece)
@@ -117,8 +116,10 @@ def _by_pieces(
 def _piece(
     states_NxD: tf.Tensor, embedding_VxD: tf.Tensor, labels_N: tf.Tensor, label_smoothing: float
 ) -> tuple[Loss, tf.Tensor, tf.Tensor]:
-    """Sums over the real tokens of these rows, the entropy of the labels not yet subtracted, and
-    the gradients of their smoothed sum by states and matrix."""
+    """Sums over the real tokens of these rows, the entropy of the labels not yet subtracted.
+
+    And the gradients of the smoothed sum by states and matrix.
+    """
     dtype = states_NxD.dtype
     vocabulary_size = embedding_VxD.shape[0]
     other = label_smoothing / (vocabulary_size - 1)
@@ -135,8 +136,8 @@ def _piece(
     right_NxD = tf.gather(matrix_VxD, labels_N)
     matrix_sum_D = tf.reduce_sum(embedding_VxD, 0)
 
-    # With L the log of the softmax's denominator, nll = L - logit of the label, and the smoothed
-    # loss = L - u x (sum of logits) - (1 - e - u) x logit of the label.
+    # With Z the softmax's denominator, nll = log Z - logit of the label. The smoothed loss is
+    # log Z - u x (sum of logits) - (1 - e - u) x logit of the label.
     states = tf.cast(states_NxD, tf.float32)
     logit_right_N = tf.reduce_sum(states * tf.cast(right_NxD, tf.float32), -1)
     nll_N = _nll(p_NxV, logits_NxV, p_right_N, logit_right_N)
@@ -167,9 +168,9 @@ def _nll(
     """-log of the right tokens' probabilities, also where these underflow; NaN where one is NaN."""
     if device.is_gpu():
         # Two more passes over N x V are less than waiting to learn whether they are needed. The
-        # largest probability never underflows, so it tells the softmax's denominator.
+        # largest probability never underflows, so it gives the softmax's denominator.
         p_most_N, logit_most_N = (
-            tf.cast(tf.reduce_max(each, -1), tf.float32) for each in (p_NxV, logits_NxV)
+            tf.cast(tf.reduce_max(x_NxV, -1), tf.float32) for x_NxV in (p_NxV, logits_NxV)
         )
         exact_N = logit_most_N - tf.math.log(p_most_N) - logit_right_N
         return tf.where(p_right_N > _UNDERFLOW, -tf.math.log(p_right_N), exact_N)

@@ -1,4 +1,4 @@
-"""Ids in, log-probabilities out. B sentences, S source and T target positions, V vocabulary."""
+"""Ids in, log-probabilities out. Letters as in `model`."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ ELEMENTS_AT_ONCE = 1 << 25
 
 
 class TokenScores(NamedTuple):
-    """What a model says of a given translation. T target tokens."""
+    """What a model gives a translation."""
 
     logp_T: np.ndarray  # float32, natural logarithm of the probability of each token
     alignment_T: np.ndarray  # int32, the source position that a token gets most attention from
@@ -52,8 +52,8 @@ class Scorer:
         room = ELEMENTS_AT_ONCE // self._models[0].vocabulary_size
         for batch in batches(longer, max(1, min(batch_tokens, room)), least=1):
             tensors = (tf.constant(padded([x[i] for i in batch])) for x in (source_ids, targets))
-            found = [tensor.numpy() for tensor in self._graph(*tensors)]
-            for index, logp_T, alignment_T in zip(batch, *found, strict=True):
+            scores = [tensor.numpy() for tensor in self._graph(*tensors)]
+            for index, logp_T, alignment_T in zip(batch, *scores, strict=True):
                 length = len(targets[index])
                 yield index, TokenScores(logp_T[:length], alignment_T[:length])
 
@@ -72,14 +72,14 @@ class Scorer:
 
 def members(models: Any) -> tuple[Any, ...]:
     """The models of an ensemble; of one model, that one."""
-    each = tuple(models) if isinstance(models, Sequence) else (models,)
-    sizes = sorted({model.vocabulary_size for model in each})
+    ensemble = tuple(models) if isinstance(models, Sequence) else (models,)
+    sizes = sorted({model.vocabulary_size for model in ensemble})
     if len(sizes) != 1:
         raise ConfigError(
             f"An ensemble needs models of one vocabulary, but these have {sizes or 'no'} tokens:"
             " use checkpoints of runs with the same spm.model."
         )
-    return each
+    return ensemble
 
 
 def mean_attention(attentions: Sequence[tuple[tf.Tensor, ...]]) -> tf.Tensor:

@@ -1,7 +1,7 @@
 """Text to subword ids and back, with the run's SentencePiece model inside TensorFlow.
 
-SentencePiece's own wheel and TensorFlow have crashed in one process, by import order; so wherever
-there is a model there is tensorflow_text, which gives the same ids from the same file.
+SentencePiece's own wheel and TensorFlow have crashed in one process, by import order. So next to
+a model tensorflow_text is used, which gives the same ids from the same file.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ class Tokenizers(NamedTuple):
 
     @classmethod
     def of(cls, source_spm_path: Path, spm_path: Path) -> "Tokenizers":
-        """Of two models, or twice the same of one; raises what `Tokenizer` raises."""
+        """Two tokenizers of two models, or twice one of one; raises what `Tokenizer` raises."""
         target = Tokenizer(spm_path)
         return cls(target if source_spm_path == spm_path else Tokenizer(source_spm_path), target)
 
@@ -65,9 +65,9 @@ class Tokenizer:
     def unknown(self, line: str) -> list[str]:
         """The characters of a line that have no piece, each once."""
         characters = dict.fromkeys(line)
-        new = [one for one in characters if one not in self._is_known]
+        new = [character for character in characters if character not in self._is_known]
         self._is_known |= zip(new, (UNK not in ids for ids in self.encode(new)), strict=True)
-        return [one for one in characters if not self._is_known[one]]
+        return [character for character in characters if not self._is_known[character]]
 
     def decode(self, sentences: Iterable[Sequence[int] | np.ndarray]) -> list[str]:
         """The text of each sentence of ids, each on a single line.

@@ -1,9 +1,6 @@
 """The Transformer (Vaswani et al. 2017), with one matrix for source, target and softmax.
 
-A source with a vocabulary of its own has its own matrix, too.
-
-B sentences, S source and T target positions, D model width, V vocabulary, H heads, K units per
-head, Q hypotheses of a sentence in a decoding step, L cached keys of a head.
+A source with another vocabulary than the target has its own matrix, too. Letters as in `model`.
 """
 
 import itertools
@@ -56,21 +53,21 @@ class TransformerLayer(Layer):
         return self._after_self_attention(x_BxTxD, keys_values, cross_bias_Bx1x1xS, drop)
 
     def step(
-        self, x_BxQxD: tf.Tensor, keys_values: Cache, cross_bias_Bx1x1xS: tf.Tensor,
-        cache: Cache, position: tf.Tensor, history_bias_Bx1xQxL: tf.Tensor,
+        self, x_BxKxD: tf.Tensor, keys_values: Cache, cross_bias_Bx1x1xS: tf.Tensor,
+        cache: Cache, position: tf.Tensor, history_bias_Bx1xKxL: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor, Cache]:  # fmt: skip
-        """One position of Q hypotheses of each sentence, as in `call` and `SelfAttention.step`.
+        """One position of K hypotheses of each sentence, as in `call` and `SelfAttention.step`.
 
         They are the queries of their sentence, so the keys and values of the source are not
-        repeated for each of them. Weights are [B, H, Q, S]; the cache gets this position.
+        repeated for each of them. Weights are [B, H, K, S]; the cache gets this position.
         """
-        y_BxQxD = self._read(self.attention_norm, x_BxQxD)
-        y_BxQxD, cache = self.attention.step(y_BxQxD, cache, position, history_bias_Bx1xQxL)
-        x_BxQxD = self._added(self.attention_norm, x_BxQxD, y_BxQxD, no_dropout)
-        x_BxQxD, weights_BxHxQxS = self._after_self_attention(
-            x_BxQxD, keys_values, cross_bias_Bx1x1xS, no_dropout
+        y_BxKxD = self._read(self.attention_norm, x_BxKxD)
+        y_BxKxD, cache = self.attention.step(y_BxKxD, cache, position, history_bias_Bx1xKxL)
+        x_BxKxD = self._added(self.attention_norm, x_BxKxD, y_BxKxD, no_dropout)
+        x_BxKxD, weights_BxHxKxS = self._after_self_attention(
+            x_BxKxD, keys_values, cross_bias_Bx1x1xS, no_dropout
         )
-        return x_BxQxD, weights_BxHxQxS, cache
+        return x_BxKxD, weights_BxHxKxS, cache
 
     def _after_self_attention(
         self, x_BxTxD: tf.Tensor, keys_values: Cache | None, cross_bias: tf.Tensor, drop: Drop
@@ -99,7 +96,7 @@ class Memory(NamedTuple):
     """What the decoder needs of the source: everything has one row per sentence."""
 
     keys_values: tuple[Cache, ...]
-    """for each decoder layer the cross-attention keys and values, each [B, H, S, K]"""
+    """cross-attention keys and values of each decoder layer, each [B, H, S, U]"""
     bias_Bx1x1xS: tf.Tensor
 
 
@@ -116,7 +113,7 @@ class Transformer(keras.Model):
     """
 
     extra_positions = 0
-    """that a sequence needs beyond the tokens it is made of"""
+    """positions that a sequence needs beyond its tokens"""
 
     def __init__(
         self, config: ModelConfig, vocabulary_size: int, compute_dtype: str = "float32",
@@ -136,8 +133,8 @@ class Transformer(keras.Model):
             return self.add_weight(name, [rows, config.width], initializer=normal)
 
         self.embedding = matrix("embedding", vocabulary_size)
-        own, learned = source_vocabulary_size, config.positions == "learned"
-        self.source_embedding = matrix("source_embedding", own) if own else None
+        rows, learned = source_vocabulary_size, config.positions == "learned"
+        self.source_embedding = matrix("source_embedding", rows) if rows else None
         self.positions = matrix("positions", config.max_length, 0.02) if learned else None
         self.encoder = [
             TransformerLayer(config, supply, f"encoder_{i}") for i in range(config.encoder_layers)
@@ -168,9 +165,10 @@ class Transformer(keras.Model):
     def encode(self, source_BxS: tf.Tensor, drop: Drop = no_dropout) -> Memory:
         """Read the source; int32 ids, padded with 0."""
         bias_Bx1x1xS = attention.hidden(tf.equal(source_BxS, PAD))[:, None, None, :]
-        own = self.source_embedding
-        table_VxD = self.embedding if own is None else own
-        x_BxSxD = self._embed(source_BxS, tf.range(tf.shape(source_BxS)[1]), table_VxD)
+        embedding_VxD = self.embedding
+        if self.source_embedding is not None:
+            embedding_VxD = self.source_embedding
+        x_BxSxD = self._embed(source_BxS, tf.range(tf.shape(source_BxS)[1]), embedding_VxD)
         x_BxSxD = drop(x_BxSxD, self.config.dropout)
         for layer in self.encoder:
             x_BxSxD, _ = layer(x_BxSxD, bias_Bx1x1xS, drop)
@@ -220,43 +218,43 @@ class Transformer(keras.Model):
         return tf.cast(tf.reshape(logits_NxV, shape), tf.float32)
 
     def initial_cache(self, sentences: tf.Tensor) -> tuple[Cache, ...]:
-        """Self-attention keys and values of hypotheses at no position yet, [B, H, 0, K] each."""
+        """Self-attention keys and values of hypotheses at no position yet, [B, H, 0, U] each."""
         shape = [sentences, self.config.heads, 0, self.config.width // self.config.heads]
         empty = tf.zeros(shape, self.activation_dtype)
         return tuple((empty, empty) for _ in self.decoder)
 
     def decode_step(
-        self, ids_BxQ: tf.Tensor, position: tf.Tensor, origins_BxQxT: tf.Tensor, memory: Memory,
+        self, ids_BxK: tf.Tensor, position: tf.Tensor, origins_BxKxT: tf.Tensor, memory: Memory,
         cache: tuple[Cache, ...],
     ) -> tuple[tf.Tensor, Attention, tuple[Cache, ...]]:  # fmt: skip
-        """Logits after one more token of each of Q hypotheses per sentence.
+        """Logits after one more token of each of K hypotheses per sentence.
 
         Args:
-            ids_BxQ: the newest token of each hypothesis; bos at position 0.
+            ids_BxK: the newest token of each hypothesis; bos at position 0.
             position: int32 scalar, of this token.
-            origins_BxQxT: int64, see `attention.history_bias`. T is at least position + 1.
+            origins_BxKxT: int64, see `attention.history_bias`. T is at least position + 1.
             cache: of all hypotheses of the positions before; `initial_cache` at position 0.
 
         Returns:
-            Logits BxQxV float32, the cross-attention weights [B, H, Q, S] of each layer, and the
+            Logits BxKxV float32, the cross-attention weights [B, H, K, S] of each layer, and the
             cache with this position in it.
         """
-        shape = tf.shape(origins_BxQxT)
+        shape = tf.shape(origins_BxKxT)
         cache = tf.nest.map_structure(lambda x: attention.with_room(x, shape[1] * shape[2]), cache)
-        x_BxQxD = self._embed(ids_BxQ, position[None], self.embedding)
-        bias_Bx1xQxL = attention.history_bias(origins_BxQxT)
+        x_BxKxD = self._embed(ids_BxK, position[None], self.embedding)
+        bias_Bx1xKxL = attention.history_bias(origins_BxKxT)
         weights_by_layer, grown = [], []
         parts = zip(self.decoder, memory.keys_values, cache, strict=True)
         for layer, keys_values, layer_cache in parts:
-            x_BxQxD, weights_BxHxQxS, layer_cache = layer.step(
-                x_BxQxD, keys_values, memory.bias_Bx1x1xS, layer_cache, position, bias_Bx1xQxL
+            x_BxKxD, weights_BxHxKxS, layer_cache = layer.step(
+                x_BxKxD, keys_values, memory.bias_Bx1x1xS, layer_cache, position, bias_Bx1xKxL
             )
-            weights_by_layer.append(weights_BxHxQxS)
+            weights_by_layer.append(weights_BxHxKxS)
             grown.append(layer_cache)
-        return self.logits(self.decoder_norm(x_BxQxD)), tuple(weights_by_layer), tuple(grown)
+        return self.logits(self.decoder_norm(x_BxKxD)), tuple(weights_by_layer), tuple(grown)
 
     def position_signal(self, position_T: tf.Tensor) -> tf.Tensor:
-        """What tells positions from each other, float32 TxD: learned, or [sin | cos] halves.
+        """What makes positions differ, float32 TxD: learned, or [sin | cos] halves.
 
         Their wavelengths go from 2 pi to 10,000 x 2 pi in the recipe. In the paper's own formula,
         which Marian follows, the longest stays one step below.
@@ -303,29 +301,29 @@ class OpenSeq2SeqTransformer(Transformer):
     def decode_with_attention(
         self, target_BxT: tf.Tensor, memory: Memory, drop: Drop = no_dropout
     ) -> tuple[tf.Tensor, Attention]:
-        """See `Transformer.decode_with_attention`; the weights leave out what bos gets."""
-        # Padding is embedded as a zero vector; what follows it is bos, and nobody need predict it.
+        """See `Transformer.decode_with_attention`; what bos gets is no part of the weights."""
+        # Padding is embedded as a zero vector; what follows it is bos, which is given.
         inputs_BxT = tf.pad(shifted(target_BxT), [[0, 0], [1, 0]], constant_values=PAD)
         states_BxTxD, attention = self.states(inputs_BxT, memory, drop)
         return states_BxTxD[:, 1:], tuple(weights[:, :, 1:, 1:] for weights in attention)
 
     def decode_step(
-        self, ids_BxQ: tf.Tensor, position: tf.Tensor, origins_BxQxT: tf.Tensor, memory: Memory,
+        self, ids_BxK: tf.Tensor, position: tf.Tensor, origins_BxKxT: tf.Tensor, memory: Memory,
         cache: tuple[Cache, ...],
     ) -> tuple[tf.Tensor, Attention, tuple[Cache, ...]]:  # fmt: skip
-        """See `Transformer.decode_step`; the weights leave out what bos gets."""
+        """See `Transformer.decode_step`; what bos gets is no part of the weights."""
         # The zero vector that the decoder reads first is the same for all hypotheses.
-        zero_BxQx1 = tf.zeros_like(origins_BxQxT[:, :, :1])
-        first_BxQxT = tf.concat([zero_BxQx1, -tf.ones_like(origins_BxQxT)], 2)
-        origins_BxQxT = tf.concat([zero_BxQx1, origins_BxQxT], 2)
-        step, zero_vector_BxQ = super().decode_step, tf.zeros_like(ids_BxQ)
+        zero_BxKx1 = tf.zeros_like(origins_BxKxT[:, :, :1])
+        first_BxKxT = tf.concat([zero_BxKx1, -tf.ones_like(origins_BxKxT)], 2)
+        origins_BxKxT = tf.concat([zero_BxKx1, origins_BxKxT], 2)
+        step, zero_vector_BxK = super().decode_step, tf.zeros_like(ids_BxK)
         cache = tf.cond(
             position == 0,
-            lambda: step(zero_vector_BxQ, position, first_BxQxT, memory, cache)[2],
+            lambda: step(zero_vector_BxK, position, first_BxKxT, memory, cache)[2],
             lambda: cache,
         )
-        logits_BxQxV, attention, cache = step(ids_BxQ, position + 1, origins_BxQxT, memory, cache)
-        return logits_BxQxV, tuple(weights[..., 1:] for weights in attention), cache
+        logits_BxKxV, attention, cache = step(ids_BxK, position + 1, origins_BxKxT, memory, cache)
+        return logits_BxKxV, tuple(weights[..., 1:] for weights in attention), cache
 
 
 def build_transformer(

@@ -1,6 +1,6 @@
 """Source ids in, target ids out: models, their search and the batches they work best in.
 
-B sentences, S source and T target positions, K hypotheses, V vocabulary, P random numbers of each.
+Letters as in `model`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ NO_TOKENS = TokenScores(np.zeros(0, np.float32), np.zeros(0, np.int32))
 
 
 class Translation(NamedTuple):
-    """One of the translations of a sentence. T target tokens."""
+    """One of the translations of a sentence."""
 
     ids: np.ndarray  # int32, ends with eos unless cut at the maximum length; empty if none
     score: float  # see `beam_search`; -inf where the model gave no translation
@@ -33,7 +33,7 @@ class Translator:
     """Translates with the weights the models have at the moment of the call.
 
     The probabilities of several are averaged. `search` is the graph, from source_BxS (int32, padded
-    with 0; for sampling draws_BxKxP too, see `beam_search.Given`) to a `BeamResult`.
+    with 0; for sampling draws_BxKxT too, see `beam_search.Given`) to a `BeamResult`.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class Translator:
         Args:
             sources: ids of each sentence, ending with eos. More than `max_length` are cut to it.
             batch_tokens: source tokens, padding included, that are translated at once. A longer
-                sentence makes a batch of its own.
+                sentence is a batch alone.
             details: give `token_scores` and `alignment` too, by a second pass of the decoder.
             numbers: of each sentence, from 0, for its random draws; by default its index.
 
         Yields:
             (index into `sources`, translations, best first), longest sources first, so that memory
-            peaks in the first batch. There are `decoding.n_best` translations, or as many as were
-            found, or one with score -inf. A source of eos alone has an empty one with score 0.
+            peaks in the first batch. There are at most `decoding.n_best` translations, or one with
+            score -inf. A source of eos alone has an empty one with score 0.
         """
         read = [cut(ids, self.max_length) for ids in sources]
         for index, ids in enumerate(read):
@@ -77,12 +77,13 @@ class Translator:
             tensors = [padded(texts)]
             if self._decoding.sample:
                 tensors.append(self._draws([(numbers or range(len(read)))[i] for i in batch]))
-            found = _best_of(self.search(*map(tf.constant, tensors)), self._decoding.n_best)
+            result = self.search(*map(tf.constant, tensors))
+            translations = _best_of(result, self._decoding.n_best)
             if details:
-                self._add_details(texts, found, batch_tokens)
-            yield from zip(batch, found, strict=True)
+                self._add_details(texts, translations, batch_tokens)
+            yield from zip(batch, translations, strict=True)
 
-    def _search(self, source_BxS: tf.Tensor, draws_BxKxP: tf.Tensor = ()) -> BeamResult:
+    def _search(self, source_BxS: tf.Tensor, draws_BxKxT: tf.Tensor = ()) -> BeamResult:
         decoding, B = self._decoding, tf.shape(source_BxS)[0]
         is_pad_BxS = source_BxS == PAD
         length_B = tf.math.count_nonzero(~is_pad_BxS, axis=1, dtype=tf.int32)
@@ -90,7 +91,7 @@ class Translator:
         return beam_search(
             self._step,
             tuple((model.encode(source_BxS), model.initial_cache(B)) for model in self._models),
-            Given(most_B, least_B if decoding.min_length else (), draws_BxKxP),
+            Given(most_B, least_B if decoding.min_length else (), draws_BxKxT),
             decoding,
             is_pad_BxS=is_pad_BxS if decoding.coverage_penalty else None,
         )
@@ -112,21 +113,21 @@ class Translator:
         return mean_probability(scores), attention_BxKxS, tuple(after)
 
     def _draws(self, numbers: Sequence[int]) -> np.ndarray:
-        """Random numbers draws_BxKxP, a pure function of the seed and each sentence's number."""
+        """Random numbers draws_BxKxT, a pure function of the seed and each sentence's number."""
         shape = self._decoding.hypotheses, self.max_length
         keys = (np.array([self._decoding.seed, number], np.uint64) for number in numbers)
         draws = (np.random.Generator(np.random.Philox(key=key)) for key in keys)
         return np.stack([generator.random(shape, np.float32) for generator in draws])
 
     def _add_details(
-        self, sources: list[np.ndarray], found: list[list[Translation]], batch_tokens: int
+        self, sources: list[np.ndarray], translations: list[list[Translation]], batch_tokens: int
     ) -> None:
-        places = [(row, rank) for row, ranked in enumerate(found) for rank in range(len(ranked))]
-        targets = [found[row][rank].ids for row, rank in places]
+        places = [(row, rank) for row, best in enumerate(translations) for rank in range(len(best))]
+        targets = [translations[row][rank].ids for row, rank in places]
         pair_sources = [sources[row] for row, _ in places]
         for index, scores in self._scorer.score(pair_sources, targets, batch_tokens):
             row, rank = places[index]
-            found[row][rank] = Translation(*found[row][rank][:2], *scores)
+            translations[row][rank] = Translation(*translations[row][rank][:2], *scores)
 
 
 def lengths(
@@ -139,7 +140,7 @@ def lengths(
 
 
 def _best_of(result: BeamResult, n_best: int) -> list[list[Translation]]:
-    """For each sentence its n best hypotheses; if there is none, an empty one."""
+    """The n best hypotheses of each sentence; an empty one if it has none."""
     rows = zip(*(tensor[:, :n_best].numpy() for tensor in result), strict=True)
     return [
         [

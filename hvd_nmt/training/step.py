@@ -1,6 +1,6 @@
 """The Keras model that `fit` drives: one training step, summed over ranks and timed.
 
-B sentences, S source and T target positions, D model width.
+Letters in names are as in `model`.
 """
 
 import functools

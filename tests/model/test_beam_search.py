@@ -39,23 +39,23 @@ def next_hash(old, token):
     return (old * 31 + token * 7 + 3) % HASHES
 
 
-def step_of(table_HxV):
+def step_of(table_NxV):
     """The step of a table model. Its state: the hashes, and what grows position by position."""
 
     def step(ids_BxK, position, origins_BxKxT, state):
-        hash_BxK, hashes_BxAxK = state
+        hash_BxK, hashes_BxTxK = state
         origin_BxK = origins_BxKxT[:, :, position - 1]
         parent_BxK = tf.where(position > 0, origin_BxK, tf.zeros_like(origin_BxK))
         hash_BxK = next_hash(tf.gather(hash_BxK, parent_BxK, batch_dims=1), ids_BxK)
-        hashes_BxAxK = tf.concat([hashes_BxAxK, hash_BxK[:, None]], 1)
+        hashes_BxTxK = tf.concat([hashes_BxTxK, hash_BxK[:, None]], 1)
         # At each position in the past a hypothesis finds what it left there.
-        tf.debugging.assert_equal(tf.shape(hashes_BxAxK)[1], position + 1)
+        tf.debugging.assert_equal(tf.shape(hashes_BxTxK)[1], position + 1)
         tf.debugging.assert_greater(tf.shape(origins_BxKxT)[2], position)
-        past_BxAxK = tf.transpose(origins_BxKxT[:, :, : position + 1], [0, 2, 1])
-        now_BxK = tf.gather(hashes_BxAxK, past_BxAxK, batch_dims=2)[:, -1]
+        past_BxTxK = tf.transpose(origins_BxKxT[:, :, : position + 1], [0, 2, 1])
+        now_BxK = tf.gather(hashes_BxTxK, past_BxTxK, batch_dims=2)[:, -1]
         tf.debugging.assert_equal(now_BxK, hash_BxK)
-        state = hash_BxK, hashes_BxAxK
-        return tf.gather(table_HxV, hash_BxK), tf.gather(ATTENTION, hash_BxK), state
+        state = hash_BxK, hashes_BxTxK
+        return tf.gather(table_NxV, hash_BxK), tf.gather(ATTENTION, hash_BxK), state
 
     return step
 
@@ -65,11 +65,11 @@ def searcher(decoding, vocabulary_size, real, compiled, names):
     """`beam_search` with a table model, for many tests one graph."""
     K = decoding.hypotheses
 
-    def run(table_HxV, seed_B, *given):
+    def run(table_NxV, seed_B, *given):
         B = tf.size(seed_B)
         is_pad_BxS = tf.repeat(tf.range(SOURCE)[None] >= real, B, 0)
         return beam_search(
-            step_of(table_HxV),
+            step_of(table_NxV),
             (tf.repeat(tf.cast(seed_B, tf.int64)[:, None], K, 1), tf.zeros([B, 0, K], tf.int64)),
             Given(**dict(zip(names, given, strict=True))),
             decoding,
@@ -79,7 +79,7 @@ def searcher(decoding, vocabulary_size, real, compiled, names):
     specs = {
         "most_B": tf.TensorSpec([None], tf.int32),
         "least_B": tf.TensorSpec([None], tf.int32),
-        "draws_BxKxP": tf.TensorSpec([None, K, None], tf.float32),
+        "draws_BxKxT": tf.TensorSpec([None, K, None], tf.float32),
     }
     signature = [tf.TensorSpec([HASHES, vocabulary_size]), specs["most_B"]]
     signature += [specs[name] for name in names]
@@ -149,35 +149,29 @@ def enumerate_finished(table, seed, most, decoding, real=SOURCE, **rules):
 
 
 def reference_search(table, seed, most, decoding, **rules):
-    """The same search for one sentence with lists, to the maximum length without ending early."""
+    """The same search for one sentence with lists, to the maximum length without ending early.
+
+    With "marian" it ends as Hugging Face's generate() does.
+    """
     K, alive, finished = decoding.beam_size, [()], []
+    is_marian = decoding.normalization == "marian"
+
+    def best(sentences):
+        scored = [(ids, score_of(table, seed, ids, decoding)) for ids in sentences]
+        return sorted(scored, key=lambda pair: -pair[1])[:K]
+
     for position in range(most):
         grown = [(*ids, token) for ids in alive for token in range(table.shape[1])]
         grown = [ids for ids in grown if is_allowed(ids, decoding, **rules)]
         grown = sorted(grown, key=lambda ids: -logp_of(table, seed, ids))[: 2 * K]
-        ending = grown[: 1 if position == 0 else K]
+        ending = grown[: 1 if position == 0 and not is_marian else K]
         finished += [ids for ids in ending if ids[-1] == EOS]
         alive = [ids for ids in grown if ids[-1] != EOS][:K]
         if finished and K == 1:  # greedy
             break
-    scored = [(ids, score_of(table, seed, ids, decoding)) for ids in finished or alive]
-    return sorted(scored, key=lambda pair: -pair[1])[:K]
-
-
-def reference_marian(table, seed, most, decoding):
-    """What Hugging Face's generate() finds, with lists."""
-    K, alive, finished = decoding.beam_size, [()], []
-    for length in range(1, most + 1):
-        grown = [(*ids, token) for ids in alive for token in range(table.shape[1])]
-        grown = sorted(grown, key=lambda ids: -logp_of(table, seed, ids))[: 2 * K]
-        finished += [(ids, logp_of(table, seed, ids) / length**decoding.length_penalty)
-                     for ids in grown[:K] if ids[-1] == EOS]  # fmt: skip
-        finished = sorted(finished, key=lambda pair: -pair[1])[:K]
-        alive = [ids for ids in grown if ids[-1] != EOS][:K]
-        attainable = logp_of(table, seed, alive[0]) / length**decoding.length_penalty
-        if len(finished) == K and finished[-1][1] >= attainable:
+        if is_marian and len(finished) >= K and best(finished)[-1][1] >= best(alive)[0][1]:
             break
-    return finished
+    return best(finished or alive)
 
 
 def assert_same(found, expected, tolerance=2e-5):
@@ -252,7 +246,7 @@ def test_marian_normalization_ends_as_generate_does(alpha):
     decoding = Decoding(beam_size=3, n_best=3, normalization="marian", length_penalty=alpha)
     found = search_table(table, seeds, decoding, 40)
     exact = search_table(table, seeds, Decoding(beam_size=3, length_penalty=alpha), 40)
-    expected = [reference_marian(table, seed, 40, decoding) for seed in seeds]
+    expected = [reference_search(table, seed, 40, decoding) for seed in seeds]
     for i, wanted in enumerate(expected):
         assert_same(hypotheses(found, i), wanted)
     assert any(hypotheses(exact, i)[0][0] != ids for i, ((ids, _), *_) in enumerate(expected))
@@ -272,7 +266,7 @@ def test_result_does_not_depend_on_the_neighbours(decoding):
     table, seeds = make_table(4, 30, 2.0, -1.0), rng.integers(0, HASHES, count)
     most = rng.integers(0, 40, count).astype(np.int32)
     draws = rng.random((count, decoding.hypotheses, 40), np.float32)
-    each = {"draws_BxKxP": draws} if decoding.sample else {}
+    each = {"draws_BxKxT": draws} if decoding.sample else {}
     together = search_table(table, seeds, decoding, most, **each)
     for i in range(0, count, 4):
         row = slice(i, i + 1)
@@ -312,7 +306,7 @@ def test_draws_follow_the_models_probabilities():
     table, seed, count = make_table(10, 6), 7, 4000
     draws = np.random.default_rng(1).random((1, count, 3), np.float32)
     decoding = Decoding(sample=True, n_best=count)
-    result = search_table(table, [seed], decoding, 3, draws_BxKxP=draws)
+    result = search_table(table, [seed], decoding, 3, draws_BxKxT=draws)
     found = hypotheses(result, 0)
     assert len(found) == count
     for ids, score in found[::200]:

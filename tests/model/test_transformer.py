@@ -42,16 +42,6 @@ def tiny(kind="sinusoidal", dtype="float32"):
     return model
 
 
-@pytest.fixture(scope="module", params=OWN)
-def model(request):
-    return tiny(request.param)
-
-
-@pytest.fixture(scope="module", params=IMPORTED)
-def imported(request):
-    return tiny(request.param)
-
-
 def ids(lengths, seed=5, width=None):
     """Random sentences that end with eos, padded to the longest or to `width`."""
     rng = np.random.default_rng(seed)
@@ -68,7 +58,9 @@ def padded_to(rows, width):
 # What may influence what
 
 
-def test_no_gradient_flows_from_a_target_token_to_an_earlier_position(model):
+@pytest.mark.parametrize("kind", OWN)
+def test_no_gradient_flows_from_a_target_token_to_an_earlier_position(kind):
+    model = tiny(kind)
     memory = model.encode(ids([5]))
     target_T = np.arange(10, 17, dtype=np.int32)  # all different: one embedding row per position
     inputs_T = [BOS, *target_T[:-1]]
@@ -119,23 +111,23 @@ def test_the_cached_step_equals_the_full_decoder_at_every_position(kind):
     model, source, length, room, beams = tiny(kind), ids([6, 9]), 8, 11, 3
     rng = np.random.default_rng(beams)
     memory, cache = model.encode(source), model.initial_cache(2)
-    tokens_BxQxT = np.zeros([2, beams, 0], np.int32)
-    origins_BxQxT = np.full([2, beams, room], -1, np.int32)
+    tokens_BxKxT = np.zeros([2, beams, 0], np.int32)
+    origins_BxKxT = np.full([2, beams, room], -1, np.int32)
     for position in range(length):
-        parent_BxQx1 = rng.integers(0, beams, [2, beams, 1])
-        tokens_BxQxT = np.take_along_axis(tokens_BxQxT, parent_BxQx1, 1)
-        origins_BxQxT = np.take_along_axis(origins_BxQxT, parent_BxQx1, 1)
-        origins_BxQxT[:, :, position] = np.arange(beams)
-        newest_BxQ = tokens_BxQxT[:, :, -1] if position else np.full([2, beams], BOS, np.int32)
-        given = map(tf.constant, (newest_BxQ, position, origins_BxQxT))
-        logits_BxQxV, attention, cache = model.decode_step(*given, memory, cache)
-        assert logits_BxQxV.dtype == tf.float32
-        next_BxQx1 = rng.integers(3, VOCABULARY, [2, beams, 1]).astype(np.int32)
-        tokens_BxQxT = np.concatenate([tokens_BxQxT, next_BxQx1], 2)
+        parent_BxKx1 = rng.integers(0, beams, [2, beams, 1])
+        tokens_BxKxT = np.take_along_axis(tokens_BxKxT, parent_BxKx1, 1)
+        origins_BxKxT = np.take_along_axis(origins_BxKxT, parent_BxKx1, 1)
+        origins_BxKxT[:, :, position] = np.arange(beams)
+        newest_BxK = tokens_BxKxT[:, :, -1] if position else np.full([2, beams], BOS, np.int32)
+        given = map(tf.constant, (newest_BxK, position, origins_BxKxT))
+        logits_BxKxV, attention, cache = model.decode_step(*given, memory, cache)
+        assert logits_BxKxV.dtype == tf.float32
+        next_BxKx1 = rng.integers(3, VOCABULARY, [2, beams, 1]).astype(np.int32)
+        tokens_BxKxT = np.concatenate([tokens_BxKxT, next_BxKx1], 2)
         for q in range(beams):
-            states_BxTxD, wanted = model.decode_with_attention(tokens_BxQxT[:, q], memory)
+            states_BxTxD, wanted = model.decode_with_attention(tokens_BxKxT[:, q], memory)
             full_BxTxV = model.logits(states_BxTxD)
-            np.testing.assert_allclose(logits_BxQxV[:, q], full_BxTxV[:, position], 0, 2e-5)
+            np.testing.assert_allclose(logits_BxKxV[:, q], full_BxTxV[:, position], 0, 2e-5)
             for looks, looked in zip(attention, wanted, strict=True):  # of each layer
                 np.testing.assert_allclose(looks[:, :, q], looked[:, :, position], 0, 1e-6)
 
@@ -186,9 +178,10 @@ def test_initial_distributions():
                 assert abs(kernel.mean()) < 0.02 * limit
 
 
-def test_the_loss_adds_the_bias_of_the_softmax_and_every_weight_has_a_gradient(imported):
+@pytest.mark.parametrize("kind", IMPORTED)
+def test_the_loss_adds_the_bias_of_the_softmax_and_every_weight_has_a_gradient(kind):
     source, target = ids([5, 9]), ids([7, 8], seed=6)
-    model, labels_N = imported, target.reshape(-1)
+    model, labels_N = tiny(kind), target.reshape(-1)
     with tf.GradientTape(persistent=True) as tape:
         states_BxTxD = model.decode(target, model.encode(source))
         fused = cross_entropy(

@@ -34,11 +34,6 @@ def sources():
     return [np.append(rng.integers(3, VOCABULARY, n - 1), EOS).astype(np.int32) for n in lengths]
 
 
-@pytest.fixture(scope="module")
-def plain(model):
-    return Translator(model)
-
-
 def logp_of(models, source, ids):
     """The models' mean log-probability of each token, by the full decoder."""
     p = [tf.nn.softmax(m(tf.constant([source]), tf.constant([ids])))[0].numpy() for m in models]
@@ -61,7 +56,8 @@ def test_scores_and_details_are_the_models_own(model, sources):
     assert max(map(len, found.values())) == 3
 
 
-def test_blank_and_overlong_sources(model, plain, sources):
+def test_blank_and_overlong_sources(model, sources):
+    plain = Translator(model)
     found = dict(plain.translate(sources))
     assert found[2][0].ids.tolist() == []
     assert found[2][0].score == 0.0

@@ -53,7 +53,7 @@ class Islands(GradientExchange):
         """since the velocity was zero: no checkpoint has it, so it begins again in `join`"""
         self._joined = -1
         """step after which all was equal"""
-        self._tokens_H = np.zeros(self.hosts)
+        self._tokens_Y = np.zeros(self.hosts)
         """that each host has learned from since the last exchange"""
 
     def begin(self, weights: Sequence[tf.Variable], optimizer: OptimizerState) -> None:
@@ -92,8 +92,8 @@ class Islands(GradientExchange):
 
     def tokens_by_host(self, batch: Batch, *, speaks: bool) -> tf.Tensor:
         """Those of this host, in its place."""
-        place_H = tf.one_hot(self.groups.index, self.hosts)
-        return place_H * self.summed_tokens(batch) * tf.constant(float(speaks))
+        place_Y = tf.one_hot(self.groups.index, self.hosts)
+        return place_Y * self.summed_tokens(batch) * tf.constant(float(speaks))
 
     def agreed(self, norm: tf.Tensor) -> tf.Tensor:
         """That of the first rank of this host."""
@@ -117,7 +117,7 @@ class Islands(GradientExchange):
 
     def end_step(self, step: int, tokens_by_host: Sequence[float]) -> float | None:
         """Note the tokens, and exchange weights where due; the seconds that this took."""
-        self._tokens_H += tokens_by_host
+        self._tokens_Y += tokens_by_host
         if step % self._sync_every:
             return 0.0
         started_s = time.perf_counter()
@@ -126,19 +126,19 @@ class Islands(GradientExchange):
 
     def exchange(self) -> None:
         """Make all weights the common ones on all hosts."""
-        if not self._tokens_H.any():
+        if not self._tokens_Y.any():
             return
-        share_H = self._tokens_H / self._tokens_H.sum()
+        share_Y = self._tokens_Y / self._tokens_Y.sum()
         # As many hosts with equal shares have a mean with as little noise.
-        hosts = 1 / np.sum(share_H**2)
+        hosts = 1 / np.sum(share_Y**2)
         self._exchanges += 1
         # As far as after many exchanges, and not less while the velocity grows: as Adam corrects.
         momentum = MOMENTUM / (1 - MOMENTUM**self._exchanges)
-        outer_3 = tf.constant([share_H[self.groups.index], outer_rate(hosts), momentum], tf.float32)
+        outer_3 = tf.constant([share_Y[self.groups.index], outer_rate(hosts), momentum], tf.float32)
         with horovod.heartbeat.section(EXCHANGE, waits=True):
             for move in self._moves:
                 move(outer_3).numpy()  # fetched: a GPU works behind our back
-        self._tokens_H[:] = 0
+        self._tokens_Y[:] = 0
 
     def join(self, step: int) -> None:
         """Make all that a checkpoint holds equal on all hosts, unless done after this step."""

@@ -2,8 +2,7 @@
 
 A ring over R ranks sends 2 (R - 1) / R times the numbers over the network of each host. Here the
 ranks of a host sum first, then the first ranks of H hosts, which hand the sum to the others of
-their host. Each host sends 2 (H - 1) / H times the numbers. N numbers, Q of them of a rank, K
-blocks of `BLOCK` numbers.
+their host. Each host sends 2 (H - 1) / H times the numbers. Letters in names are as in `model`.
 """
 
 import dataclasses
@@ -110,13 +109,13 @@ def _narrow_sum(group: RankGroup, x_N: tf.Tensor, name: str) -> tf.Tensor:
         return x_N
     padded_N = tf.pad(x_N, [[0, -count % (ranks * BLOCK)]])
     dealt = horovod.deal_in(group, encoded(padded_N), f"{name}.dealt")
-    sum_Q = tf.reduce_sum(tf.reshape(decoded(dealt), [ranks, -1]), 0)
-    sums = horovod.concatenated_in(group, encoded(sum_Q), f"{name}.sums")
+    part_N = tf.reduce_sum(tf.reshape(decoded(dealt), [ranks, -1]), 0)
+    sums = horovod.concatenated_in(group, encoded(part_N), f"{name}.sums")
     return decoded(sums)[:count]
 
 
 def encoded(x_N: tf.Tensor) -> tf.Tensor:
-    """Numbers, float32 [N], N a multiple of `BLOCK`, as they travel: float16 [K, BLOCK + 2].
+    """Numbers, float32 [N], N a multiple of `BLOCK`, as they travel: float16 [G, BLOCK + 2].
 
     float16 ends at 65,504, and below 6e-5 it loses digits: gradients, and the steps of weights, lie
     far outside. So each block of neighbours is scaled by a power of two that puts its largest
@@ -124,20 +123,20 @@ def encoded(x_N: tf.Tensor) -> tf.Tensor:
     number arrives to 11 bits, if it is not 2^29 times smaller than one of its neighbours. NaN and
     Inf stay. The result is to be moved as it is, not to be calculated with.
     """
-    x_KxB = tf.reshape(x_N, [-1, BLOCK])
-    largest_Kx1 = tf.reduce_max(tf.abs(x_KxB), 1, keepdims=True)
-    exponent = tf.bitwise.right_shift(tf.bitcast(largest_Kx1, tf.int32), _MANTISSA_BITS)
+    x_GxW = tf.reshape(x_N, [-1, BLOCK])
+    largest_Gx1 = tf.reduce_max(tf.abs(x_GxW), 1, keepdims=True)
+    exponent = tf.bitwise.right_shift(tf.bitcast(largest_Gx1, tf.int32), _MANTISSA_BITS)
     scale = tf.clip_by_value(127 + _LARGEST - exponent, 1, _MOST_SCALE)
-    numbers_KxB = tf.cast(x_KxB * _power_of_two(scale), tf.float16)
-    inverse_Kx2 = tf.reshape(tf.bitcast(_power_of_two(254 - scale), tf.float16), [-1, 2])
-    return tf.concat([numbers_KxB, inverse_Kx2], 1)
+    numbers_GxW = tf.cast(x_GxW * _power_of_two(scale), tf.float16)
+    inverse_Gx2 = tf.reshape(tf.bitcast(_power_of_two(254 - scale), tf.float16), [-1, 2])
+    return tf.concat([numbers_GxW, inverse_Gx2], 1)
 
 
-def decoded(payload_KxP: tf.Tensor) -> tf.Tensor:
-    """What `encoded` was given, rounded to 11 bits: float32 [K * BLOCK]."""
-    numbers_KxB, inverse_Kx2 = payload_KxP[:, :BLOCK], payload_KxP[:, BLOCK:]
-    inverse_Kx1 = tf.reshape(tf.bitcast(inverse_Kx2, tf.float32), [-1, 1])
-    return tf.reshape(tf.cast(numbers_KxB, tf.float32) * inverse_Kx1, [-1])
+def decoded(payload: tf.Tensor) -> tf.Tensor:
+    """What `encoded` was given, rounded to 11 bits: float32 [G * BLOCK]."""
+    numbers_GxW, inverse_Gx2 = payload[:, :BLOCK], payload[:, BLOCK:]
+    inverse_Gx1 = tf.reshape(tf.bitcast(inverse_Gx2, tf.float32), [-1, 1])
+    return tf.reshape(tf.cast(numbers_GxW, tf.float32) * inverse_Gx1, [-1])
 
 
 def _power_of_two(stored_exponent: tf.Tensor) -> tf.Tensor:
