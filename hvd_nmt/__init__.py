@@ -66,7 +66,7 @@ def prepare_data(out: _Path, **options: Any) -> Path:
         dev_size (int, pairs): training pairs to hold out instead of dev files.
         source_language, target_language (str): by default en and de.
         vocabulary_size (int, pieces): by default 8,000; max_length (int, tokens): 128.
-        options: all others of `hvd-nmt prepare`, with _ in place of -.
+        options: all others of `hvd-nmt prepare`, with _ instead of -.
 
     Raises ConfigError: the options cannot work; DataError: the text cannot be used.
     """
@@ -125,9 +125,9 @@ def open_run(path: _Path) -> "RunSummary":
     Returns a run with
         intervals: each with step, loss (nats per token), step_s (seconds), tokens_per_s ...
         evaluations: each with step, loss (nats per token), bleu and chrf (0 to 100) ...
-        checkpoints (tuple of Path): prefixes of the checkpoints' files, oldest first
-        sentence (str): what bound the steps; verdict: its numbers
-        answers: the eleven answers of the report; problems: what the record lacks
+        checkpoints (tuple of Path): prefixes of the checkpoints' files, oldest first.
+        sentence (str): what bound the steps; verdict: its numbers.
+        answers: the eleven answers of the report; problems: what the record lacks.
 
     Raises RunError: it is neither.
     """

@@ -92,15 +92,15 @@ def _chosen(options: AverageOptions) -> list[Checkpoint]:
             raise ConfigError("--checkpoints names the same weights twice: name each once.")
         return chosen
     find.find(options.run, "latest")  # or it is no run at all
-    found = find.best_first(options.run) if options.best else find.newest_first(options.run)
-    if len(found) < 2:
+    chosen = find.best_first(options.run) if options.best else find.newest_first(options.run)
+    if len(chosen) < 2:
         keep = "keep-best" if options.best else "keep"
         raise RunError(
-            f"{options.run} has {count(len(found), 'such checkpoint')}, but a mean needs 2 or "
+            f"{options.run} has {count(len(chosen), 'such checkpoint')}, but a mean needs 2 or "
             f"more: keep more in the run with --checkpoints.{keep}, or name others with "
             "--checkpoints."
         )
-    return found[: options.count]
+    return chosen[: options.count]
 
 
 if __name__ == "__main__":

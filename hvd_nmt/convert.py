@@ -56,8 +56,8 @@ class ConvertOptions:
     """YAML file with values of training and data, to train on; others are those of preset base"""
 
     def __post_init__(self) -> None:
-        own = {"openseq2seq": ("checkpoint", "vocabulary", "heads"), "marian": ("model",)}
-        for program, names in own.items():
+        needed = {"openseq2seq": ("checkpoint", "vocabulary", "heads"), "marian": ("model",)}
+        for program, names in needed.items():
             for name in names:
                 given = getattr(self, name) is not None
                 if program == self.program and not given:
@@ -92,11 +92,11 @@ def _lines(foreign: "ForeignModel", prefix: Path) -> list[str]:
     quoted, tuned, config_file = map(shlex.quote, map(str, (run, f"{run}-tuned", run / CONFIG)))
     train = f"python -m hvd_nmt.train --config {config_file} --data.directory DATA"
     begin = f"begin with  {train} --run-dir {tuned} --init-from {quoted}"
-    own = model.source_vocabulary_size
+    rows = model.source_vocabulary_size
     return [
         f"model       {model.count_params():,} parameters, {config.encoder_layers}+"
         f"{config.decoder_layers} layers, {config.width} wide, {config.heads} heads, vocabulary "
-        f"{f'{own:,} (source) + ' if own else ''}{model.vocabulary_size:,}",
+        f"{f'{rows:,} (source) + ' if rows else ''}{model.vocabulary_size:,}",
         f"step        {f'{foreign.step:,}' if foreign.step else 'unknown'}, "
         f"{'with' if foreign.adam else 'without'} Adam's moments",
         f"written     {prefix}",

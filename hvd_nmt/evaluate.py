@@ -120,21 +120,22 @@ def main(options: EvaluateOptions) -> None:
     if options.json:
         facts["hypotheses"] = [text.name for text in hypotheses]
         if len(by_corpus) > 1:
-            facts["corpora"] = {name: scoring.as_json(of) for name, of in by_corpus.items()}
+            facts["corpora"] = {name: scoring.as_json(part) for name, part in by_corpus.items()}
         print(json.dumps(facts | scoring.as_json(comparison), indent=2, ensure_ascii=False))
     else:
-        for name, of in by_corpus.items():
-            table = [*scoring.rows(of), ""] if len(by_corpus) > 1 else []
-            print("\n".join([f"{name}, {of.sentences:,} sentences", *table]))
+        for name, part in by_corpus.items():
+            table = [*scoring.rows(part), ""] if len(by_corpus) > 1 else []
+            print("\n".join([f"{name}, {part.sentences:,} sentences", *table]))
         print(("all\n" if len(by_corpus) > 1 else "") + str(comparison))
         if options.run is not None and source is not None:
-            own, beam = run_files.load_config(options.run).evaluation, settings.decoding.beam_size
+            training = run_files.load_config(options.run).evaluation
             before = trained.get("", tokenizer)
             other = f", tokenizer {before}" if before != tokenizer else ""
             print(
-                f"\nTranslated {source.name} with beam {beam}.\nEvaluations in training: "
-                f"{f'at most {own.sentences:,}' if own.sentences else 'all'} dev sentences, "
-                f"beam {own.beam_size}{other}."
+                f"\nTranslated {source.name} with beam {settings.decoding.beam_size}.\n"
+                "Evaluations in training: "
+                f"{f'at most {training.sentences:,}' if training.sentences else 'all'} "
+                f"dev sentences, beam {training.beam_size}{other}."
             )
 
 

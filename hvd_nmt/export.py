@@ -138,8 +138,8 @@ def _compare(lines: list[str], options: ExportOptions, directions: "list[Directi
             path = direction.unpacked(options.out, Path(folder))
             for search, given in (("our search", None), ("Argos Translate's", argos.SEARCH)):
                 backend = CTranslate2Translator(path, loaded.settings.decoding, given)
-                found = dataclasses.replace(exported, backend=backend).stream(lines)
-                _report(options, lines, by_run, found, f"{direction.name}, {search}: ")
+                by_export = dataclasses.replace(exported, backend=backend).stream(lines)
+                _report(options, lines, by_run, by_export, f"{direction.name}, {search}: ")
 
 
 def _report(
@@ -150,8 +150,8 @@ def _report(
     different = [triple for triple in triples if triple[1] != triple[2]]
     equal = len(lines) - len(different)
     print(f"verified    {how}{equal} of {len(lines)} lines are translated as {options.run} does")
-    for line, wanted, found in different[:3]:
-        print(f"  {line}\n    run     {wanted}\n    export  {found}")
+    for triple in different[:3]:
+        print("  {}\n    run     {}\n    export  {}".format(*triple))
     if different and options.to == "ctranslate2":
         print(
             "Other rounding chooses other lines of nearly equal score. Compare BLEU with and "
@@ -170,8 +170,8 @@ def translated(lines: list[str], out: Path) -> list[str]:
     text = "".join(f"{line}\n" for line in lines).encode()
     done = subprocess.run([sys.executable, *program], input=text, capture_output=True)
     if done.returncode:
-        said = done.stderr.decode(errors="replace").splitlines() or [f"code {done.returncode}"]
-        raise DataError(f"{out} cannot translate: {said[-1]}")
+        errors = done.stderr.decode(errors="replace").splitlines() or [f"code {done.returncode}"]
+        raise DataError(f"{out} cannot translate: {errors[-1]}")
     return done.stdout.decode().split("\n")[:-1]
 
 

@@ -146,14 +146,7 @@ def test_mistakes_are_one_sentence_and_an_exit_code(run, pipe, tmp_path):
     assert err.startswith(f"hvd_nmt.translate: {part} is the input")
 
 
-def test_a_closed_stdout_is_said(pipe, monkeypatch):
-    monkeypatch.setattr(sys, "__stdout__", None)
-    code, _, err = pipe(b"dog\n")
-    said = "hvd_nmt.translate: The standard output is closed: give --output.\n"
-    assert (code, err) == (2, said)
-
-
-def test_out_of_memory_names_the_option(pipe, monkeypatch):
+def test_out_of_memory_and_a_closed_stdout_are_said(pipe, monkeypatch):
     def fail(*_):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")
 
@@ -161,6 +154,9 @@ def test_out_of_memory_names_the_option(pipe, monkeypatch):
     code, _, err = pipe(b"dog\n")
     assert code == 2
     assert "--batch-tokens 4096 with --beam-size 4 needs too much memory" in err
+    monkeypatch.setattr(sys, "__stdout__", None)
+    code, _, err = pipe(b"dog\n")
+    assert (code, err) == (2, "hvd_nmt.translate: The standard output is closed: give --output.\n")
 
 
 def test_empty_translations_are_counted(pipe, monkeypatch):

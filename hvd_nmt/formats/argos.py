@@ -16,7 +16,6 @@ from typing import NamedTuple
 from hvd_nmt.checkpoints import run_files
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.common.errors import ConfigError, RunError
-from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.data import language, sentencepiece_model
 from hvd_nmt.formats import Quantization, card, ctranslate2, sentence_rule
 
@@ -29,7 +28,7 @@ _VARIANTS = {
     "zh": ("zt", "Chinese (traditional)", {"hant", "tw", "hk"}),
     "pt": ("pb", "Portuguese (Brazil)", {"br"}),
 }
-"""of a language: its other code there, the name, and what in our code asks for it"""
+"""language -> its other code there, that one's name, and what in our code asks for it"""
 
 
 class Direction(NamedTuple):
@@ -38,7 +37,7 @@ class Direction(NamedTuple):
     source: str
     target: str
     tag: str
-    """that the model reads before a sentence, such as <2de>; "": none"""
+    """piece that the model reads before a sentence, such as <2de>; "": none"""
 
     @property
     def codes(self) -> tuple[str, str]:
@@ -47,7 +46,7 @@ class Direction(NamedTuple):
 
     @property
     def name(self) -> str:
-        """That of the package and of the directory in it."""
+        """The name of the package and of the directory in it."""
         return f"translate-{'_'.join(self.codes)}-1_0"
 
     def unpacked(self, out: Path, folder: Path) -> Path:
@@ -65,24 +64,22 @@ def convert(
     `languages` are the source's and the target's, such as en-de; "": those of the run's data.
     Raises what `ctranslate2.convert` does; ConfigError: no languages that Argos Translate can name.
     """
-    with exclusive(out):
-        require_free(out)
-        directions, prefix = _directions(run, languages), find(run, checkpoint)
-        _require_bytes(run)
-        with replacing(out) as draft:
-            model = draft / "model"
-            model.mkdir()
-            _, start = ctranslate2.write_model(model, run, prefix, quantization)
-            for direction in directions:
-                folder = draft / direction.name
-                shutil.copytree(model, folder / "model")
-                _complete(run, folder, direction, start)
-                card.write(folder, run, prefix, licence)
-                packed = shutil.make_archive(str(folder), "zip", draft, folder.name)
-                Path(packed).rename(draft / f"{folder.name}.argosmodel")
-                shutil.rmtree(folder)
-            shutil.rmtree(model)
-            card.write(draft, run, prefix, licence, _readme(run, out, directions))
+    directions, prefix = _directions(run, languages), find(run, checkpoint)
+    _require_bytes(run)
+    with run_files.new_directory(out) as draft:
+        model = draft / "model"
+        model.mkdir()
+        _, start = ctranslate2.write_model(model, run, prefix, quantization)
+        for direction in directions:
+            folder = draft / direction.name
+            shutil.copytree(model, folder / "model")
+            _complete(run, folder, direction, start)
+            card.write(folder, run, prefix, licence)
+            packed = shutil.make_archive(str(folder), "zip", draft, folder.name)
+            Path(packed).rename(draft / f"{folder.name}.argosmodel")
+            shutil.rmtree(folder)
+        shutil.rmtree(model)
+        card.write(draft, run, prefix, licence, _readme(run, out, directions))
     return directions
 
 
@@ -100,25 +97,26 @@ def _directions(run: Path, languages: str) -> list[Direction]:
     if not pairs:
         raise ConfigError("The run's data are not here: name the languages, as --languages en-de.")
     tags = sentencepiece_model.tags(run_files.vocabularies(run)[0].read_bytes())
-    tagged, found = sentencepiece_model.languages(tags), []
+    tagged, directions = sentencepiece_model.languages(tags), []
     for source, target in pairs:
-        found.append(Direction(source, target, sentencepiece_model.tag_of(target, tags)))
+        direction = Direction(source, target, sentencepiece_model.tag_of(target, tags))
+        directions.append(direction)
         for code in (source, target):
             language.scripts(code)  # ConfigError: it is none
-        if found[-1].codes[0] == found[-1].codes[1]:
+        if direction.codes[0] == direction.codes[1]:
             raise ConfigError(f"{source}-{target} is one language: give two, as --languages en-de.")
-        if tagged and not found[-1].tag:
+        if tagged and not direction.tag:
             raise ConfigError(
                 f"The model has no tag for {target}, only for {', '.join(tagged)}: give languages, "
                 f"as in --languages {source}-{tagged[0]}."
             )
-    names = [direction.name for direction in found]
+    names = [direction.name for direction in directions]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigError(
             f"Argos Translate has one name, {min(twice)}, for several directions of the model: "
             "choose one with --languages."
         )
-    return found
+    return directions
 
 
 def _known(code: str) -> tuple[str, str]:
@@ -132,11 +130,10 @@ def _known(code: str) -> tuple[str, str]:
 
 def _require_bytes(run: Path) -> None:
     """See that the source's pieces, which Argos Translate writes with, have the target's bytes."""
+    models = (sentencepiece_model.parsed(p.read_bytes()) for p in run_files.vocabularies(run))
     source, target = (
-        {one.piece for one in model.pieces if one.type == sentencepiece_model.BYTE}
-        for model in (
-            sentencepiece_model.parsed(path.read_bytes()) for path in run_files.vocabularies(run)
-        )
+        {piece.piece for piece in model.pieces if piece.type == sentencepiece_model.BYTE}
+        for model in models
     )
     if target - source:
         raise RunError(

@@ -98,9 +98,10 @@ def _facts(run: Path, checkpoint: Checkpoint, licence: str) -> Iterator[tuple[st
     depth = f"{model.encoder_layers}+{model.decoder_layers} layers"
     size = f"{contents.read(checkpoint.prefix).parameters:,} parameters"
     yield "model", f"Transformer, {depth}, {model.width} wide, {model.heads} heads, {size}"
-    rows = [manifest.vocabulary_size, manifest.source_vocabulary_size]
-    sizes = " (target) and ".join(f"{n:,}" for n in rows if n) + " (source)" * (rows[1] > 0)
-    yield "vocabulary", f"SentencePiece, {sizes} embedding rows"
+    rows = f"{manifest.vocabulary_size:,}"
+    if manifest.source_vocabulary_size:
+        rows += f" (target) and {manifest.source_vocabulary_size:,} (source)"
+    yield "vocabulary", f"SentencePiece, {rows} embedding rows"
     loss = "" if manifest.val_loss is None else f", validation loss {manifest.val_loss:.4f}"
     yield "checkpoint", f"{checkpoint.prefix.name}, step {checkpoint.step:,}{loss}"
     yield "SHA-256 of its weights", checkpoint.record()["sha256"]
@@ -112,20 +113,20 @@ def _facts(run: Path, checkpoint: Checkpoint, licence: str) -> Iterator[tuple[st
 def _data(manifest: corpus.DataManifest | None, checkpoint: Checkpoint) -> str:
     if manifest is None:
         return f"Not on the machine of the export; their hash is {checkpoint.manifest.data_hash}."
-    names = [each.name for each in manifest.corpora] or [manifest.request.get("corpus", "")]
-    said = ", ".join(name for name in names if name not in ("", "files"))
+    names = [corpus.name for corpus in manifest.corpora] or [manifest.request.get("corpus", "")]
+    named = ", ".join(name for name in names if name not in ("", "files"))
     rows = []
-    for part, of in manifest.parts.items():
-        sizes = f"{of.source.text_bytes:,} + {of.target.text_bytes:,}"
-        digests = dict.fromkeys([of.source.input.sha256, of.target.input.sha256])
-        rows.append((part, of.pairs, sizes, ", ".join(digests)))  # one of a file with both sides
+    for name, part in manifest.parts.items():
+        n_bytes = f"{part.source.text_bytes:,} + {part.target.text_bytes:,}"
+        digests = dict.fromkeys([part.source.input.sha256, part.target.input.sha256])
+        rows.append((name, part.pairs, n_bytes, ", ".join(digests)))  # one of a file with both
     head = ("part", "pairs", "bytes of source and target", "SHA-256 of the files")
     table = answer.table(answer.Table("", head, rows))
-    return answer.blocks(answer.sentence(f"Of {said}.") if said else "", table)
+    return answer.blocks(answer.sentence(f"Of {named}.") if named else "", table)
 
 
 def _scores(run: Path, checkpoint: Checkpoint) -> str:
-    """Of the dev part in training, and what `evaluate` has measured of this checkpoint."""
+    """The scores of the dev part in training, and those that `evaluate` has measured."""
     rows: list[tuple[object, ...]] = []
     for line in metrics.of_kind(read_metrics(run, []), "eval"):
         if line["step"] == checkpoint.step and "sacrebleu" in line:
@@ -133,12 +134,13 @@ def _scores(run: Path, checkpoint: Checkpoint) -> str:
             tokenizer = metrics.tokenizers({}, read_metrics(run, [])).get("", bleu.USUAL)
             signature = bleu.metric(tokenizer, references=[[""]]).get_signature().format()
             how = f"{evaluation.sentences or 'all'}, beam {evaluation.beam_size}"
-            found = [f"{line[name]:.2f}" if name in line else "" for name in ("sacrebleu", "chrf")]
-            rows = [("dev, in training", how, *found, signature)]
+            measured = (line.get("sacrebleu"), line.get("chrf"))
+            cells = ["" if value is None else f"{value:.2f}" for value in measured]
+            rows = [("dev, in training", how, *cells, signature)]
     for line in scores.of(run, checkpoint.record()["sha256"]):
         how = f"{line['sentences']}, beam {line['beam_size']}"
-        found = [f"{line['scores'][name]:.2f}" for name in ("BLEU", "chrF2")]
-        rows.append((line["text"], how, *found, line["signatures"]["BLEU"]))
+        cells = [f"{line['scores'][name]:.2f}" for name in ("BLEU", "chrF2")]
+        rows.append((line["text"], how, *cells, line["signatures"]["BLEU"]))
     if not rows:
         return "None: run `python -m hvd_nmt.evaluate`, and export again."
     head = ("text", "sentences", "BLEU", "chrF2", "sacreBLEU's signature of BLEU")

@@ -16,11 +16,11 @@ from typing import Any, final
 import numpy as np
 import tensorflow as tf
 
+from hvd_nmt.checkpoints import run_files
 from hvd_nmt.checkpoints.find import find
-from hvd_nmt.checkpoints.run_files import decoding_of, load_config, vocabularies, write_record
 from hvd_nmt.checkpoints.weights import load_model, manifest_of
 from hvd_nmt.common.errors import ConfigError, RunError
-from hvd_nmt.common.files import exclusive, replacing, require_free
+from hvd_nmt.common.files import exclusive, replacing
 from hvd_nmt.config import BOS, EOS, UNK
 from hvd_nmt.formats import Quantization, card
 from hvd_nmt.model.batching import batches
@@ -30,8 +30,8 @@ from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import DEFAULT, Translation
 
 FACTS = "hvd_nmt.json"
-"""what CTranslate2's own files do not say"""
-# Raised when a conversion writes something else: what `cached` made before is then made anew.
+"""file of what CTranslate2's own files do not say"""
+# Raised when a conversion writes something else: what `cached` made before is then made again.
 _CONVERSION = 4
 # A search ends when beam size x patience hypotheses have finished. Ours ends when the best cannot
 # be beaten, which takes a few more.
@@ -59,25 +59,22 @@ def convert(
 ) -> None:  # fmt: skip
     """Write a checkpoint as a CTranslate2 model directory, complete or not at all.
 
-    Its program searches with the options of `decoding`. ConfigError: CTranslate2 is not installed
-    or cannot search so, or `out` is there already; RunError: the run or the checkpoint cannot be
-    used; DataError: `out` cannot be written.
+    Its program searches with the options of `decoding`. Raises what `run_files.new_directory` does,
+    ConfigError if CTranslate2 is not installed or cannot search so, and RunError if the run or the
+    checkpoint cannot be used.
     """
     require_possible(decoding)
-    with exclusive(out):
-        require_free(out)
-        prefix = find(run, checkpoint)
-        with replacing(out) as draft:
-            max_length, start = write_model(draft, run, prefix, quantization)
-            is_learned = load_config(run).model.positions == "learned"
-            program = _program(run, decoding_of(run, decoding), max_length, start)
-            (draft / card.PROGRAM).write_text(program, encoding="utf-8")
-            readme = _README.format(
-                checkpoint=prefix.name, quantization=quantization,
-                max_length=card.trained_length(run),
-                use=card.use(out, run), most="an error" if is_learned else "read badly",
-            )  # fmt: skip
-            card.write(draft, run, prefix, licence, readme)
+    prefix = find(run, checkpoint)
+    with run_files.new_directory(out) as draft:
+        max_length, start = write_model(draft, run, prefix, quantization)
+        is_learned = run_files.load_config(run).model.positions == "learned"
+        program = _program(run, run_files.decoding_of(run, decoding), max_length, start)
+        (draft / card.PROGRAM).write_text(program, encoding="utf-8")
+        readme = _README.format(
+            checkpoint=prefix.name, quantization=quantization, max_length=card.trained_length(run),
+            use=card.use(out, run), most="an error" if is_learned else "read badly",
+        )  # fmt: skip
+        card.write(draft, run, prefix, licence, readme)
 
 
 def cached(run: Path, checkpoint: str, quantization: Quantization = "float32") -> Path:
@@ -104,14 +101,14 @@ def write_model(
     """Write CTranslate2's files and the vocabularies; longest line and first pieces of a target."""
     require_package()
     model, _ = load_model(run, os.fspath(prefix))
-    tokenizers = Tokenizers.of(*vocabularies(run))
+    tokenizers = Tokenizers.of(*run_files.vocabularies(run))
     pieces = tokenizers.target.pieces
     specification(model, tokenizers.source.pieces, pieces, quantization).save(os.fspath(folder))
     # Some imported models have bos after the zero vector that their decoder starts from.
     start = [pieces[BOS]] * model.extra_positions
-    for path in set(vocabularies(run)):
+    for path in set(run_files.vocabularies(run)):
         shutil.copyfile(path, folder / path.name)
-    write_record(folder / FACTS, {"max_length": model.max_length, "target_prefix": start})
+    run_files.write_record(folder / FACTS, {"max_length": model.max_length, "target_prefix": start})
     return model.max_length, start
 
 
@@ -136,7 +133,7 @@ class CTranslate2Translator:
             """longest source and longest translation, tokens with eos"""
             self._start: list[str] = facts["target_prefix"]
             self._source_pieces, pieces = (_pieces(path, side) for side in ("source", "target"))
-            # Each worker translates a batch of its own: better than several threads at one batch.
+            # Each worker translates another batch: better than several threads at one batch.
             self._engine = package.Translator(
                 os.fspath(path), inter_threads=len(os.sched_getaffinity(0)), intra_threads=1
             )
@@ -195,12 +192,13 @@ class CTranslate2Translator:
 
     def _translations(self, result: Any, penalty: float) -> list[Translation]:
         """The hypotheses with the scores that `Translator` would give them."""
-        found = []
+        translations = []
         for pieces, score in zip(result.hypotheses, result.scores, strict=True):
             ids = np.array([self._ids[piece] for piece in pieces[len(self._start) :]], np.int32)
             logp = score * len(pieces) ** penalty
-            found.append(Translation(ids, logp / self._decoding.penalty(max(1, len(ids)))))
-        return sorted(found, key=lambda one: -one.score)
+            score = logp / self._decoding.penalty(max(1, len(ids)))
+            translations.append(Translation(ids, score))
+        return sorted(translations, key=lambda translation: -translation.score)
 
 
 def require_possible(decoding: Decoding) -> None:
@@ -214,7 +212,7 @@ def require_possible(decoding: Decoding) -> None:
 
 
 def require_package() -> ModuleType:
-    """The package ctranslate2, which not everybody has."""
+    """The package ctranslate2; ConfigError: it is not installed."""
     try:
         import ctranslate2
     except ImportError:
@@ -301,10 +299,10 @@ def _copy_weights(model: Transformer, spec: Any, dtype: type[np.generic]) -> Non
         if hasattr(part, "position_encodings"):
             part.position_encodings.encodings = array(signal_TxD)
         for inner, layer in zip(part.layer, layers, strict=True):
-            own, block = inner.self_attention, layer.attention
-            norm(own.layer_norm, layer.attention_norm)
-            linear(own.linear[0], block.qkv, block.qkv_bias)
-            linear(own.linear[1], block.output_kernel, block.output_bias)
+            itself, block = inner.self_attention, layer.attention
+            norm(itself.layer_norm, layer.attention_norm)
+            linear(itself.linear[0], block.qkv, block.qkv_bias)
+            linear(itself.linear[1], block.output_kernel, block.output_bias)
             if part is decoder:
                 cross, block = inner.attention, layer.cross_attention
                 norm(cross.layer_norm, layer.cross_attention_norm)
@@ -332,9 +330,10 @@ def _program(run: Path, decoding: Decoding, max_length: int, start: list[str]) -
     """Python that translates as our own search does."""
     slope = "" if decoding.normalization == "marian" else " * n / (5 + n)"
     longest = decoding.max_length or f"n + {EXTRA_TOKENS}"
+    source, target = run_files.vocabularies(run)
     return card.program(
         "ctranslate2.txt",
-        source=vocabularies(run)[0].name, target=vocabularies(run)[1].name, start=start,
+        source=source.name, target=target.name, start=start,
         penalty=f"{decoding.alpha:g}{slope}", beam_size=decoding.beam_size,
         patience=1.0 if decoding.beam_size == 1 else _PATIENCE,
         longest=f"min({longest}, {max_length})", least=_least(decoding),

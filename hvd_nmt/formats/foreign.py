@@ -14,58 +14,66 @@ from hvd_nmt.checkpoints import run_files
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import OptimizerState, run_state
 from hvd_nmt.common.errors import RunError
-from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.config import Config
 from hvd_nmt.model.transformer import Transformer
 
 
 @dataclasses.dataclass(frozen=True)
 class ForeignModel:
-    """Everything that a run directory is made of."""
+    """Everything that a run directory is made of.
+
+    A module of `formats/` makes it of the files of its program, which `convert.py` offers:
+
+        def read(folder: Path) -> ForeignModel:
+            tensors = load_file(folder / "model.safetensors")
+            model = build_transformer(ModelConfig(encoder_layers=6), len(tensors["embed"]))
+            assign(weights_by_path(model), {"embedding": ("embed",)}, tensors, folder)
+            return ForeignModel("Program", model, (folder / "spm.model").read_bytes())
+    """
 
     program: str
-    """that trained it"""
+    """the program that trained it"""
     model: Transformer
     vocabulary: bytes
     """SentencePiece model with our ids, joint or of the target"""
     source_vocabulary: bytes | None = None
-    """that of the source; None: `vocabulary` is joint"""
+    """SentencePiece model of the source; None: `vocabulary` is joint"""
     step: int = 0
     """optimizer steps that it was trained for, as far as is known"""
     adam: OptimizerState | None = None
-    """None: there is none, and `train` cannot go on in the run directory"""
+    """None: it is unknown, and `train` cannot continue in the run directory"""
     normalization: Literal["gnmt", "marian"] = "gnmt"
-    """of `model.decoding.Decoding`: the one that its own program translates with"""
+    """length penalty that its program translates with, as in `model.decoding.Decoding`"""
 
 
 def write(foreign: ForeignModel, defaults: Config, out: Path) -> Path:
     """Make a run directory, complete or not at all; the prefix of its checkpoint.
 
-    `defaults` says everything about training and data that the model does not say. ConfigError:
-    the directory is there already; DataError: it cannot be written.
+    `defaults` says everything about training and data that the model does not say. Raises what
+    `run_files.new_directory` does.
     """
-    model, own = foreign.model, foreign.source_vocabulary
+    model, source_vocabulary = foreign.model, foreign.source_vocabulary
     config = dataclasses.replace(defaults, run_dir=out, model=model.config)
     facts = {
         "vocabulary_hash": hashlib.sha256(foreign.vocabulary).hexdigest(),
-        "source_vocabulary_hash": hashlib.sha256(own).hexdigest() if own else "",
+        "source_vocabulary_hash": "",
         "source_vocabulary_size": model.source_vocabulary_size,
         "data_hash": "",
         "model": configuration.as_plain(model.config),
         "vocabulary_size": model.vocabulary_size,
         "ranks": 0,
     }
+    if source_vocabulary:
+        facts["source_vocabulary_hash"] = hashlib.sha256(source_vocabulary).hexdigest()
     state = run_state(model, foreign.step, foreign.adam)
-    with exclusive(out):
-        require_free(out)
-        with replacing(out) as draft:
-            saved = Saver(draft, state, facts, keep=1, keep_best=1).save(foreign.step)
-            (draft / run_files.VOCABULARY).write_bytes(foreign.vocabulary)
-            if own:
-                (draft / run_files.SOURCE_VOCABULARY).write_bytes(own)
-            configuration.save(config, draft / run_files.CONFIG)
-            facts = {"program": foreign.program, run_files.NORMALIZATION: foreign.normalization}
-            run_files.write_record(draft / run_files.IMPORTED, facts)
+    with run_files.new_directory(out) as draft:
+        saved = Saver(draft, state, facts, keep=1, keep_best=1).save(foreign.step)
+        (draft / run_files.VOCABULARY).write_bytes(foreign.vocabulary)
+        if source_vocabulary:
+            (draft / run_files.SOURCE_VOCABULARY).write_bytes(source_vocabulary)
+        configuration.save(config, draft / run_files.CONFIG)
+        facts = {"program": foreign.program, run_files.NORMALIZATION: foreign.normalization}
+        run_files.write_record(draft / run_files.IMPORTED, facts)
     return out / saved.prefix.name
 
 

@@ -7,7 +7,7 @@
 
 The decoder starts from <pad>, as a rule, whose row becomes that of our bos; neither is ever
 predicted. With one vocab.json both SentencePiece models of the run hold the pieces of both
-languages under the same ids, so that one embedding serves them; what a side's own .spm does not
+languages under the same ids, so that one embedding serves them. What a side's own .spm does not
 know is marked as unused, so that text is cut as that does.
 
 Source: transformers, models/marian/modeling_marian.py; Linear keeps kernels as [out, in].
@@ -31,7 +31,7 @@ from hvd_nmt.model.transformer import build_transformer
 NEVER = -100.0
 """added to the logit of what must not be predicted; hugely negative, and finite in any precision"""
 _UNKNOWN_PENALTY = 10.0
-"""by which SentencePiece holds an unknown character for less likely than its rarest piece"""
+"""score of SentencePiece's rarest piece minus that of an unknown character"""
 _SPECIAL = {PAD: "<pad>", EOS: "</s>", UNK: "<unk>"}
 _ACTIVATIONS: dict[str, Any] = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}
 _SHARED, _SOURCE = "model.shared.weight", "model.encoder.embed_tokens.weight"
@@ -55,7 +55,7 @@ class Numbering(NamedTuple):
     names: list[str]
     """the pieces from our fifth on"""
     rows: list[int]
-    """for each of our ids the id in vocab.json, whose weights are taken; they fill up to 8"""
+    """id in vocab.json of each of ours, whose weights are taken; filled up to a multiple of 8"""
     never: list[int]
     """our ids that must not be predicted: they stand for no piece of vocab.json, or for <pad>"""
     known: int
@@ -66,7 +66,7 @@ class MarianVocabulary(NamedTuple):
     """SentencePiece models, serialised, and where their pieces come from."""
 
     model: bytes
-    """of the target"""
+    """model of the target"""
     source_model: bytes
     target: Numbering
     source: Numbering
@@ -92,8 +92,8 @@ def read(folder: Path) -> ForeignModel:
     tensors = _tensors(path)
     _remove_copies(tensors, separate, path)
     _take_our_ids(tensors, vocabulary, path)
-    own = len(tensors[_SOURCE]) if separate else 0
-    model = build_transformer(config, len(tensors[_SHARED]), source_vocabulary_size=own)
+    source_rows = len(tensors[_SOURCE]) if separate else 0
+    model = build_transformer(config, len(tensors[_SHARED]), source_vocabulary_size=source_rows)
     table = _table(config) | ({"source_embedding": (_SOURCE,)} if separate else {})
     assign(weights_by_path(model), table, tensors, path)
     return ForeignModel(
@@ -224,7 +224,7 @@ def read_vocabulary(folder: Path, separate: bool) -> MarianVocabulary:
         of_source = _numbering(ids, [source])
         of_target = _numbering(_ids(folder / "target_vocab.json"), [target])
         if of_source.names == of_target.names:
-            raise RunError(  # which piece has which id tells training whether there is one matrix
+            raise RunError(  # by them training knows whether there is one matrix
                 f"{folder} has the same pieces in vocab.json and target_vocab.json, but two "
                 "matrices: only models with different pieces or one matrix can be imported."
             )
@@ -241,12 +241,12 @@ def read_vocabulary(folder: Path, separate: bool) -> MarianVocabulary:
 def _json(path: Path) -> dict[str, Any]:
     """The object in a file; RunError: it cannot be read, or is none."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunError(f"Cannot read {path}: {error}.") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise RunError(f"{path} is not a JSON object.")
-    return found
+    return content
 
 
 def _numbering(ids: dict[str, int], models: Sequence[Any]) -> Numbering:

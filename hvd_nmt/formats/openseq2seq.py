@@ -74,10 +74,10 @@ def _tensors(prefix: Path) -> tuple[list[dict[str, np.ndarray]], int]:
     # In mixed precision the copy in float32 comes after the one in float16, and counts.
     names = sorted(reader.get_variable_to_shape_map(), key=lambda name: _MASTER_COPY in name)
     for name in names:
-        found = _PARTS.fullmatch(name)
-        # What is left out: counters, the loss scaler, and other optimizers' slots.
-        if found and (found["slot"] or found["scope"] == "" or _MASTER_COPY in found["scope"]):
-            kinds[found["slot"]][found["name"]] = reader.get_tensor(name)
+        match = _PARTS.fullmatch(name)
+        # Counters, the loss scaler, and other optimizers' slots are skipped.
+        if match and (match["slot"] or match["scope"] == "" or _MASTER_COPY in match["scope"]):
+            kinds[match["slot"]][match["name"]] = reader.get_tensor(name)
     if not {_EMBEDDING, f"transformer_encoder/layer_0/{_INNER}"} <= kinds[None].keys():
         raise RunError(f"{prefix} is not a checkpoint of an OpenSeq2Seq Transformer.")
     return [*kinds.values()], int(reader.get_tensor("global_step")) if "global_step" in names else 0

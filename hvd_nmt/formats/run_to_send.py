@@ -9,8 +9,8 @@ from pathlib import Path
 
 from hvd_nmt.checkpoints.averaging import save_weights
 from hvd_nmt.checkpoints.find import find
+from hvd_nmt.checkpoints.run_files import new_directory
 from hvd_nmt.checkpoints.weights import load_model, manifest_of
-from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.formats import card
 
 _README = """\
@@ -25,11 +25,9 @@ It translates, evaluates and exports as the run does. A new run can begin with i
 
 def convert(run: Path, checkpoint: str, out: Path, licence: str = "") -> None:
     """Write a checkpoint as a run directory, complete or not at all; errors as `ctranslate2`'s."""
-    with exclusive(out):
-        require_free(out)
-        prefix = find(run, checkpoint)
-        model, _ = load_model(run, os.fspath(prefix))
-        with replacing(out) as draft:
-            save_weights(draft, run, model, manifest_of(run, prefix))
-            readme = _README.format(checkpoint=prefix.name, out=shlex.quote(out.name))
-            card.write(draft, run, prefix, licence, readme)
+    prefix = find(run, checkpoint)
+    model, _ = load_model(run, os.fspath(prefix))
+    with new_directory(out) as draft:
+        save_weights(draft, run, model, manifest_of(run, prefix))
+        readme = _README.format(checkpoint=prefix.name, out=shlex.quote(out.name))
+        card.write(draft, run, prefix, licence, readme)

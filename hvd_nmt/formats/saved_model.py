@@ -1,9 +1,7 @@
 """A run's model as a SavedModel: text in, text out, in one TensorFlow graph.
 
 It needs tensorflow_text and nothing of this package, and treats text as `hvd_nmt.translate` does,
-but for a line with too many tokens, which is cut.
-
-B sentences, S source positions, T target positions.
+but for a line with too many tokens, which is cut. Letters as in `model`.
 """
 
 import os
@@ -15,9 +13,8 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from hvd_nmt.checkpoints.find import find
-from hvd_nmt.checkpoints.run_files import decoding_of, vocabularies
+from hvd_nmt.checkpoints.run_files import decoding_of, new_directory, vocabularies
 from hvd_nmt.checkpoints.weights import load_model
-from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.config import BOS, EOS, PAD
 from hvd_nmt.data import sentencepiece_model
 from hvd_nmt.formats import card
@@ -35,20 +32,17 @@ _CONTROLS = r"[\x00-\x1f\x7f-\x{9f}\x{2028}\x{2029}\x{feff}]"
 def convert(run: Path, checkpoint: str, out: Path, decoding: Decoding, licence: str = "") -> None:
     """Write a checkpoint and options of the search as a SavedModel, complete or not at all.
 
-    ConfigError: `out` is there already; RunError: the run or the checkpoint cannot be used;
-    DataError: `out` cannot be written.
+    Raises what `new_directory` does, and RunError if the run or the checkpoint cannot be used.
     """
-    with exclusive(out):
-        require_free(out)
-        prefix = find(run, checkpoint)
-        model, step = load_model(run, os.fspath(prefix))
-        decoding = decoding_of(run, decoding)
-        lines = LinesToLines(model, vocabularies(run), decoding)
-        with replacing(out) as draft:
-            tf.saved_model.save(lines, os.fspath(draft), {"serving_default": lines.translate})
-            (draft / card.PROGRAM).write_text(card.program("saved_model.txt"), encoding="utf-8")
-            text = _readme(out, run, step, decoding, model.max_length)
-            card.write(draft, run, prefix, licence, text)
+    prefix = find(run, checkpoint)
+    model, step = load_model(run, os.fspath(prefix))
+    decoding = decoding_of(run, decoding)
+    lines = LinesToLines(model, vocabularies(run), decoding)
+    with new_directory(out) as draft:
+        tf.saved_model.save(lines, os.fspath(draft), {"serving_default": lines.translate})
+        (draft / card.PROGRAM).write_text(card.program("saved_model.txt"), encoding="utf-8")
+        text = _readme(out, run, step, decoding, model.max_length)
+        card.write(draft, run, prefix, licence, text)
 
 
 class LinesToLines(tf.Module):
@@ -76,11 +70,11 @@ class LinesToLines(tf.Module):
     def translate(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """The best translation of each of B lines and its score, logp / length penalty."""
         source_BxS = self._source(text)
-        found = self._translator.search(source_BxS)
+        result = self._translator.search(source_BxS)
         is_empty_B = tf.reduce_all(source_BxS == PAD, 1)
         return {
-            "translations": tf.where(is_empty_B, "", self._text(found.ids_BxKxT[:, 0])),
-            "scores": tf.where(is_empty_B, 0.0, found.scores_BxK[:, 0]),
+            "translations": tf.where(is_empty_B, "", self._text(result.ids_BxKxT[:, 0])),
+            "scores": tf.where(is_empty_B, 0.0, result.scores_BxK[:, 0]),
         }
 
     def _source(self, text_B: tf.Tensor) -> tf.Tensor:

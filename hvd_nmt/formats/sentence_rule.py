@@ -1,10 +1,10 @@
 """Where sentences end, as the ONNX graph that Argos Translate and LibreTranslate split text with.
 
-In place of a learned model, which they would download. The marks are those of `data.language`. The
+It replaces a learned model, which they would download. The marks are those of `data.language`. The
 rule knows no abbreviations but single letters: it cuts after "Mr." in "Mr. Smith". It cuts nothing
 after a digit (3. May), before a small letter, and in Thai, Lao and Tibetan, which put no marks.
 
-Source: minisbd, modules/data.py and modules/inference.py. B texts, L characters.
+Source: minisbd, modules/data.py and modules/inference.py.
 """
 
 import json
@@ -27,8 +27,9 @@ _WEIGHTS = {
     "wide": (0, 40, 40, -60, 0),
     "other": (0, 0, -50, 0, 0),
 }
-"""votes for an end of a character and its four neighbours, by what they are, left to right: so a
-mark needs a blank and a start, or a closing quote with both; a wide mark needs none"""
+"""votes for an end, by the kind of a character and of its four neighbours, left to right
+
+So a mark needs a blank and a start, or a closing quote with both; a wide mark needs none."""
 _DIGIT_BEFORE, _START, _ENOUGH = -20, 3, 10
 _FLOAT, _INT64, _OPSET, _IR_VERSION = 1, 7, 13, 7
 
@@ -88,18 +89,19 @@ def model(code: str) -> bytes:
 
 def _marks() -> dict[str, str]:
     """What each character is that is not just another one."""
-    found = {" ": "blank"}
-    for one in map(chr, range(sys.maxunicode + 1)):
-        category = unicodedata.category(one)
+    kinds = {" ": "blank"}
+    for character in map(chr, range(sys.maxunicode + 1)):
+        category = unicodedata.category(character)
         if category[0] != "P":
             continue
-        if language.ends_sentence(one, at_blank=True):
-            found[one] = "wide" if language.ends_sentence(one, at_blank=False) else "mark"
-        elif category in ("Ps", "Pi") or one in "¿¡":
-            found[one] = "opening"
-        elif language.ends_sentence(f".{one}", at_blank=True):
-            found[one] = "closing"
-    return found
+        if language.ends_sentence(character, at_blank=True):
+            is_wide = language.ends_sentence(character, at_blank=False)
+            kinds[character] = "wide" if is_wide else "mark"
+        elif category in ("Ps", "Pi") or character in "¿¡":
+            kinds[character] = "opening"
+        elif language.ends_sentence(f".{character}", at_blank=True):
+            kinds[character] = "closing"
+    return kinds
 
 
 # Source: onnx, onnx/onnx.proto.

@@ -6,8 +6,6 @@ import tensorflow as tf
 
 from hvd_nmt.config import Precision
 
-_AMPERE, _VOLTA = (8, 0), (7, 0)
-
 
 def is_gpu() -> bool:
     """Whether what is traced now runs on one; a number of it that steers the host is awaited."""
@@ -33,6 +31,6 @@ def precision(wanted: Precision, cpu_flags: Collection[str] = ()) -> Precision:
     capability = compute_capability()
     if capability is None:
         return "bfloat16" if {"avx512_bf16", "amx_bf16"}.intersection(cpu_flags) else "float32"
-    if capability >= _AMPERE:
+    if capability >= (8, 0):  # Ampere
         return "bfloat16"
-    return "float16" if capability >= _VOLTA else "float32"
+    return "float16" if capability >= (7, 0) else "float32"  # Volta

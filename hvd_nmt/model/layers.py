@@ -1,8 +1,7 @@
 """The blocks a Transformer is made of, but for attention.
 
 Weights are float32. Each block computes in the dtype of its input, so one cast at the embedding
-decides the precision of the whole stack; layer normalisation always computes in float32. Letters
-as in `model`.
+decides the precision of the whole stack; layer normalisation always computes in float32.
 """
 
 import math

@@ -3,7 +3,6 @@
 The smoothed label has 1 - e on the right token and u = e / (V - 1) on each other one. The loss is
 the cross-entropy minus the entropy of that label, so a perfect model has loss 0 (the recipe's
 convention, OpenSeq2Seq `losses/sequence_loss.py`; `smoothing_entropy` below the plain one).
-Letters as in `model`.
 """
 
 import math

@@ -1,7 +1,4 @@
-"""Source ids in, target ids out: models, their search and the batches they work best in.
-
-Letters as in `model`.
-"""
+"""Source ids in, target ids out: models, their search and the batches they work best in."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple

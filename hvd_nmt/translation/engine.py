@@ -40,10 +40,10 @@ Warn = Callable[[int, str, str], object]
 """called with the number of a line, from 1, what a reader should know of its translation, and what
 all lines of that kind do"""
 _ENTITY = re.compile(r"&(?:#\d+|#x[\da-fA-F]+|[a-z]+);")
-_SAID = 5
-"""lines of each kind that a reader gets to know one by one"""
+_MOST = 5
+"""most lines of a kind that are reported one by one"""
 _SHOWN = 3
-"""characters of such a line"""
+"""characters beyond the vocabulary that are named of a line"""
 
 
 def _warn(number: int, text: str, kind: str = "") -> None:
@@ -66,14 +66,14 @@ class Remarks:
 
     def __call__(self, number: int, text: str, kind: str) -> None:
         self._counts[kind] += 1
-        if self._counts[kind] <= _SAID:
+        if self._counts[kind] <= _MOST:
             self._say(f"{self._name}line {number}: {text}")
 
     def end(self) -> None:
         """Say how many lines there were of kinds with more than the first few."""
         for kind, lines in self._counts.items():
-            if lines > _SAID:
-                self._say(f"{self._name}{lines:,} lines {kind}; the first {_SAID} are named above.")
+            if lines > _MOST:
+                self._say(f"{self._name}{lines:,} lines {kind}; the first {_MOST} are named above.")
 
 
 class Line(NamedTuple):
@@ -81,7 +81,7 @@ class Line(NamedTuple):
 
     text: str
     translation: Translation
-    """its alignment counts in the tokens of the whole line; -1 is the end of the source"""
+    """translation whose alignment counts in the tokens of the whole line; -1 is the source's end"""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -96,7 +96,7 @@ class Engine:
     tags: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """ids of the pieces that stand in front of a line, such as <2de>"""
     tag: str = ""
-    """what goes in front of a line that begins with no tag"""
+    """tag that is put in front of a line without one"""
     name: str = ""
     """run directory and checkpoints"""
 
@@ -132,12 +132,12 @@ class Engine:
         """
         if not self.models:
             raise ConfigError("Scores of given pairs need the backend tensorflow.")
-        both, limit = list(pairs), self.backend.max_length
+        pairs, limit = list(pairs), self.backend.max_length
         remarks = Remarks("", lambda text: warn_user(text, stacklevel=2))
-        lines = self._tagged(_require_text(source for source, _ in both), 1, remarks)
+        lines = self._tagged(_require_text(source for source, _ in pairs), 1, remarks)
         remarks.end()
         sources = self._encoded(lines)
-        targets = self.tokenizers.target.encode(_require_text(target for _, target in both))
+        targets = self.tokenizers.target.encode(_require_text(target for _, target in pairs))
         for name, side in (("source", sources), ("target", targets)):
             for number, ids in enumerate(side, start=1):
                 if len(ids) > limit:
@@ -146,7 +146,7 @@ class Engine:
         targets = [cut(ids, limit) for ids in targets]
         with self._explain_memory():
             scored = dict(self._scorer.score(sources, targets, self.settings.batch_tokens))
-        return [float(np.sum(scored[i].logp_T, dtype=np.float64)) for i in range(len(both))]
+        return [float(np.sum(scored[i].logp_T, dtype=np.float64)) for i in range(len(pairs))]
 
     def stream(
         self, lines: Iterable[str], warn: Warn = _warn,
@@ -155,8 +155,8 @@ class Engine:
         """The best translation of each line, in order; `finished` as for `search`."""
         first = 1
         for chunk in chunks(lines):
-            found = self.search(chunk, first, warn=warn, finished=finished)
-            yield from (best.text for best, *_ in found)
+            translations = self.search(chunk, first, warn=warn, finished=finished)
+            yield from (best.text for best, *_ in translations)
             first += len(chunk)
 
     def search(
@@ -188,13 +188,13 @@ class Engine:
                 warn(number, f"{too_long}: split into {len(line):,} parts.", "were split")
         sources = [part for line in parts for part in line]
         numbers = [number for number, line in enumerate(parts, first) for _ in line]
-        tokens, found = self.settings.batch_tokens, dict[int, Any]()
+        tokens, of_source = self.settings.batch_tokens, dict[int, Any]()
         with self._explain_memory():
-            for index, best in self.backend.translate(sources, tokens, details, numbers):
-                found[index] = best
+            for index, translations in self.backend.translate(sources, tokens, details, numbers):
+                of_source[index] = translations
                 if numbers[index - 1 : index] != [numbers[index]]:  # the first part of a line
                     finished()
-        in_order = (found[index] for index in range(len(sources)))
+        in_order = (of_source[index] for index in range(len(sources)))
         of_parts = [[next(in_order) for _ in line] for line in parts]
         chosen = [
             long_lines.joined(translations, [len(ids) for ids in line], of_line)
@@ -249,7 +249,7 @@ class Engine:
         try:
             yield
         except (tf.errors.ResourceExhaustedError, MemoryError, RuntimeError) as error:
-            # CTranslate2 has no class of its own for it.
+            # CTranslate2 has no class for it.
             if isinstance(error, RuntimeError) and "out of memory" not in str(error):
                 raise
             settings = self.settings
@@ -262,8 +262,9 @@ class Engine:
 def _without_pieces(unknown: Sequence[str]) -> str:
     """Says what is lost of a line: by number, because not every character can be seen."""
     named = ", ".join(
-        f"U+{ord(one):04X}" + f' "{one}"' * (unicodedata.category(one)[0] not in "CMZ")
-        for one in unknown[:_SHOWN]
+        f"U+{ord(character):04X}"
+        + ("" if unicodedata.category(character)[0] in "CMZ" else f' "{character}"')
+        for character in unknown[:_SHOWN]
     )
     more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
     return f"{count(len(unknown), 'character')} that the vocabulary does not know: {named}{more}."
@@ -282,9 +283,19 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
     models: list[Any] = []
     backend: Translator | CTranslate2Translator
     if settings.backend == "ctranslate2":
-        backend = _ctranslate2(run, which, settings)
+        from hvd_nmt.formats import ctranslate2  # needs a package that not everybody has
+
+        if len(which) > 1:
+            raise ConfigError(
+                "--backend ctranslate2 translates with one checkpoint: give one, or the mean that "
+                "hvd_nmt.average makes of several."
+            )
+        ctranslate2.require_possible(settings.decoding)  # before a model is made for nothing
+        stored = "float32" if settings.precision == "auto" else settings.precision
+        path = ctranslate2.cached(run, which[0], stored)
+        backend = ctranslate2.CTranslate2Translator(path, settings.decoding)
     else:
-        # On processors auto is float32 whatever they can: the same translations everywhere.
+        # On processors auto is float32 even if they can do more: the same translations everywhere.
         wanted: Any = settings.precision  # never int8
         settings = dataclasses.replace(settings, precision=device.precision(wanted))
         models = [weights.load_model(run, name, settings.precision)[0] for name in which]
@@ -299,19 +310,3 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
         raise ConfigError(f"The model does not know the language {settings.to!r}: {known}.")
     name = f"{run}: {', '.join(which)}"
     return Engine(backend, tokenizers, settings, models, tags, tag, name)
-
-
-def _ctranslate2(run: Path, which: Sequence[str], settings: Settings) -> "CTranslate2Translator":
-    # needs a package that not everybody has
-    from hvd_nmt.formats import ctranslate2
-
-    if len(which) > 1:
-        raise ConfigError(
-            "--backend ctranslate2 translates with one checkpoint: give one, or the mean that "
-            "hvd_nmt.average makes of several."
-        )
-    # Now, before a model is made that serves nothing.
-    ctranslate2.require_possible(settings.decoding)
-    stored = "float32" if settings.precision == "auto" else settings.precision
-    path = ctranslate2.cached(run, which[0], stored)
-    return ctranslate2.CTranslate2Translator(path, settings.decoding)

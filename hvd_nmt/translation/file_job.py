@@ -1,6 +1,6 @@
 """A file translated chunk by chunk, with one line of output for each of input.
 
-The lines go to OUT.part, so that another start counts the whole ones and goes on behind them;
+The lines go to OUT.part, so that another start counts the whole ones and continues after them.
 OUT.part.job says of which job they are. At the end OUT.part replaces OUT.
 """
 
@@ -50,9 +50,9 @@ class Output:
 
     stream: IO[bytes]
     path: Path | None
-    """a file, a device or a pipe; None: standard output"""
+    """path of a file, a device or a pipe; None: standard output"""
     part: Path | None = None
-    """the file in which another start finds the lines; None: nowhere"""
+    """file in which another start has the lines; None: they are lost"""
     lines_done: int = 0
 
     def write(self, rows: Sequence[str]) -> None:
@@ -126,13 +126,13 @@ def _identity(job: FileJob, checkpoints: Sequence[Path]) -> str:
     """What decides the lines of the output, as text."""
     if job.output is None or job.input is None or not job.input.is_file():
         return AFRESH
+    indexes = (names.file(prefix, ".index") for prefix in checkpoints)
     facts = {
-        "checkpoints": [fingerprint(names.file(prefix, ".index")).sha256 for prefix in checkpoints],
+        "checkpoints": [fingerprint(path).sha256 for path in indexes],
         "text": [fingerprint(job.input).sha256],
         "json": job.json,
-        **job.settings.output_options(),
     }
-    return json.dumps(facts, sort_keys=True)
+    return json.dumps(facts | job.settings.output_options(), sort_keys=True)
 
 
 def _find_lines(output: Output, part: Path, mark: Path, job: str) -> None:
@@ -154,7 +154,7 @@ def _find_lines(output: Output, part: Path, mark: Path, job: str) -> None:
         )
     output.part, output.lines_done = part, 0 if job == AFRESH else count
     output.stream.truncate(end if output.lines_done else 0)
-    if not output.lines_done:  # else it says so already, and a full disk would empty it
+    if not output.lines_done:  # else it is there, and a full disk would empty it
         mark.write_text(job, "utf-8")
 
 
@@ -196,11 +196,11 @@ def _translate_all(job: FileJob, loaded: Engine, output: Output) -> None:
     with progress(total, "lines", done=done) as bar:
         for lines in chunks:
             first = output.lines_done + 1
-            found = loaded.search(lines, first, job.json, remarks, bar.update)
+            translated = loaded.search(lines, first, job.json, remarks, bar.update)
             # That of a blank line has a score of 0, as nothing else has.
-            empty += sum(not best.text and best.translation.score != 0 for best, *_ in found)
+            empty += sum(not best.text and best.translation.score != 0 for best, *_ in translated)
             pieces = loaded.tokenizers.target.pieces
-            output.write([_row(i, line, pieces, job) for i, line in enumerate(found, first)])
+            output.write([_row(i, line, pieces, job) for i, line in enumerate(translated, first)])
             wrong += sum("\ufffd" in line for line in lines)
     remarks.end()
     since = f" after line {done:,}" if done else ""
@@ -237,24 +237,24 @@ def _row(number: int, translations: Sequence[Line], pieces: Sequence[str], job: 
     """The line of output for one line of input; `number` is from 1, `pieces` are by id."""
     if not job.json:
         return translations[0].text
-    found = [_facts(line, pieces) for line in translations]
-    more = {"n_best": found} if job.settings.decoding.n_best > 1 else {}
-    return json.dumps({"line": number, **found[0], **more}, ensure_ascii=False)
+    facts = [_facts(line, pieces) for line in translations]
+    more = {"n_best": facts} if job.settings.decoding.n_best > 1 else {}
+    return json.dumps({"line": number, **facts[0], **more}, ensure_ascii=False)
 
 
 def _facts(line: Line, pieces: Sequence[str]) -> dict[str, Any]:
-    found, ids = line.translation, line.translation.ids.tolist()
+    translation, ids = line.translation, line.translation.ids.tolist()
     # The embedding has more rows than the vocabulary has pieces, a multiple of 8.
     tokens = [pieces[i] if i < len(pieces) else f"<{i}>" for i in ids]
-    facts = {"text": line.text, "score": _number(found.score), "tokens": tokens}
-    if found.token_scores is not None:
-        facts["token_scores"] = [_number(score) for score in found.token_scores.tolist()]
-    if found.alignment is not None:
-        pairs = enumerate(zip(found.alignment.tolist(), ids, strict=True))
+    facts = {"text": line.text, "score": _number(translation.score), "tokens": tokens}
+    if translation.token_scores is not None:
+        facts["token_scores"] = [_number(score) for score in translation.token_scores.tolist()]
+    if translation.alignment is not None:
+        pairs = enumerate(zip(translation.alignment.tolist(), ids, strict=True))
         facts["alignment"] = [[i, j] for j, (i, token) in pairs if token != EOS and i >= 0]
     return facts
 
 
 def _number(score: float) -> float | None:
-    """With six digits; null, for JSON has no infinity."""
+    """A number of six digits; None, which is null, for an infinity: JSON has none."""
     return round(score, 6) if math.isfinite(score) else None

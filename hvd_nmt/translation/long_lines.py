@@ -12,22 +12,24 @@ from hvd_nmt.data.sentencepiece_model import SPACE
 from hvd_nmt.model.translator import Translation
 
 SENTENCE_ENDS = tuple(".!?…。！？؟।۔॥།။។።։")
-"""before a blank"""
-_CLAUSE_ENDS = tuple("，、；："), tuple("，、；：,;:")
-"""before any other text, and before that of scripts without blanks"""
+"""ends of sentences before a blank"""
+_CLAUSE_ENDS = tuple("，、；：")
+"""ends of clauses before any text"""
+_WIDE_CLAUSE_ENDS = (*_CLAUSE_ENDS, *",;:")
+"""ends of clauses before text of scripts without blanks"""
 
 
 def parts(ids: np.ndarray, limit: int, pieces: Sequence[str], tags: int = 0) -> list[np.ndarray]:
     """A line's ids in parts of at most `limit` tokens, with eos; each begins with its tags."""
     if len(ids) <= limit:
         return [ids]
-    first, rest, found = ids[:tags], ids[tags:-1], []
+    first, rest, chunks = ids[:tags], ids[tags:-1], []
     room = max(limit - tags - 1, 1)  # a part must take a token from the line
     while len(rest) > room:
         at = _split_point(rest[: room + 1], pieces)
-        found.append(rest[:at])
+        chunks.append(rest[:at])
         rest = rest[at:]
-    return [np.concatenate([first, part, [EOS]]).astype(np.int32) for part in (*found, rest)]
+    return [np.concatenate([first, part, [EOS]]).astype(np.int32) for part in (*chunks, rest)]
 
 
 def joined(
@@ -75,6 +77,6 @@ def _split_point(ids: np.ndarray, pieces: Sequence[str]) -> int:
         is_wide = unicodedata.east_asian_width(after) == "W"
         if language.ends_sentence("".join(names[max(0, at - 4) : at]), is_wide):
             sentences.append(at)
-        elif names[at - 1].endswith(_CLAUSE_ENDS[is_wide]):
+        elif names[at - 1].endswith(_WIDE_CLAUSE_ENDS if is_wide else _CLAUSE_ENDS):
             clauses.append(at)
     return max(sentences or clauses or words, default=len(ids) - 1)

@@ -1,8 +1,8 @@
 """Texts, and translations of several systems scored: BLEU, chrF2 and TER by sacreBLEU.
 
 BLEU and chrF2 have a 95 % interval by bootstrap over the sentences, and after the first system a
-p-value of the difference from it: the numbers of the command `sacrebleu`, but where two scores are
-equal its p-value is the smallest there is, and ours is 1.
+p-value of the difference from it. These are the numbers of the command `sacrebleu`, but for the
+p-value of two equal scores: ours is 1, the command's the smallest there is.
 
 Source: Koehn 2004 (paired bootstrap). The seed is sacreBLEU's, which SACREBLEU_SEED changes.
 """
@@ -29,9 +29,9 @@ from hvd_nmt.telemetry.events import read_metrics
 from hvd_nmt.translation.settings import Settings
 
 RESAMPLES = 1_000
-"""bootstrap resamples, behind the intervals and behind the paired bootstrap test"""
+"""bootstrap resamples, of the intervals and of the paired bootstrap test"""
 SIGNIFICANT = 0.05
-"""a p-value below it gets a mark"""
+"""p-value below which a difference gets a mark"""
 
 
 class Text(NamedTuple):
@@ -51,20 +51,20 @@ class Comparison:
     scores: dict[str, list[Result]]
     """BLEU and chrF2 of each system, 0 to 100; `ci` is half the interval around `mean`"""
     ter: list[float]
-    """of each system, from 0, in percent, lower is better"""
+    """TER of each system, from 0, in percent, lower is better"""
     signatures: dict[str, str]
-    """name of the metric -> how it was computed"""
+    """name of the metric -> its signature, how it was computed"""
     sentences: int
     references: int
     """number of references of each sentence"""
     seed: int | None
     """seed of the resampling; None: another each time"""
     tokenizer: str
-    """of BLEU"""
+    """tokenizer of BLEU"""
 
     def __repr__(self) -> str:
         """One row per system; below it what the numbers mean, and the signatures."""
-        up_to = "up to " * (self.references > 1)
+        up_to = "up to " if self.references > 1 else ""
         notes = [
             f"{self.sentences:,} sentences, references of each: {up_to}{self.references}. "
             "TER: lower is better; all others: higher.",
@@ -107,17 +107,17 @@ def test_set(name: str, run: Path, to: str) -> tuple[Text, list[Text], dict[str,
     Its languages are those of the run, to the language `to` if it has several; or "wmt20:en-de"
     names them. ConfigError: there is no such test set; DataError: it cannot be downloaded.
     """
-    name, _, pair = name.partition(":")
+    name, _, direction = name.partition(":")
     if name not in DATASETS:
         raise ConfigError(
             f"sacreBLEU has no test set {name!r}{nearest(name, DATASETS)}: `sacrebleu --list` "
             "shows those that it has."
         )
-    pairs = [pair]
-    if not pair:
+    pairs = [direction]
+    if not direction:
         known = data_of_run(run, load_config(run))[1].directions
-        wanted = [each for each in known if each[1] == to] or known
-        pairs = sorted({"-".join(map(language.base, each)) for each in wanted})
+        wanted = [pair for pair in known if pair[1] == to] or known
+        pairs = sorted({"-".join(map(language.base, pair)) for pair in wanted})
     if len(pairs) != 1:
         raise ConfigError(f"The run has {', '.join(pairs)}: add --to, one of the targets.")
     if pairs[0] not in DATASETS[name].langpairs:
@@ -138,7 +138,7 @@ def test_set(name: str, run: Path, to: str) -> tuple[Text, list[Text], dict[str,
 
 
 def tokenizers(run: Path, are_own: bool) -> dict[str, str]:
-    """Of BLEU in the training of a run, by corpus, and "" for all text.
+    """Tokenizers of BLEU in the training of a run, by corpus, and "" for all text.
 
     What no training made, as an average, has those of its data, or {} for text not its own.
     """
@@ -149,7 +149,7 @@ def tokenizers(run: Path, are_own: bool) -> dict[str, str]:
 
 
 def tokenizer(trained: Mapping[str, str], references: Sequence[Text], are_own: bool) -> str:
-    """Of BLEU: as in training; else, and for text not its own if it had several, by the letters."""
+    """That of BLEU: as in training; else, and for other text if it had several, by the letters."""
     if len({*trained.values()}) == 1 or (trained and are_own):
         return trained[""]
     lines = (line for reference in references for line in reference.lines)
@@ -159,7 +159,7 @@ def tokenizer(trained: Mapping[str, str], references: Sequence[Text], are_own: b
 def by_corpus(run: Path, part: str) -> dict[str, range]:
     """Which lines of `prepared` are of each of several corpora, as "fr (en-fr)"; {}: no names."""
     manifest = data_of_run(run, load_config(run))[1]
-    directions = {each.name: each.direction for each in manifest.corpora}
+    directions = {corpus.name: corpus.direction for corpus in manifest.corpora}
     ranges = {name: pairs for name, pairs in manifest.by_corpus(part).items() if pairs}
     return {f"{name} ({directions[name]})": pairs for name, pairs in ranges.items()}
 
@@ -176,7 +176,7 @@ def translated(
     from hvd_nmt.checkpoints.find import find
     from hvd_nmt.translation import engine
 
-    found, prefixes = {}, [find(run, which) for which in checkpoints]
+    texts, prefixes = {}, [find(run, which) for which in checkpoints]
     short = [prefix.name for prefix in prefixes]
     for prefix in prefixes:
         name = prefix.name if short.count(prefix.name) == 1 else str(prefix)
@@ -185,11 +185,11 @@ def translated(
         with progress(len(source.lines), "lines", name) as bar:
             lines = list(loaded.stream(source.lines, remarks, bar.update))
         remarks.end()
-        found[prefix] = Text(name, lines)
+        texts[prefix] = Text(name, lines)
         if keep is not None:
-            text = "".join(line + "\n" for line in lines)
-            (keep / f"{name.replace('/', '_')}.txt").write_bytes(text.encode())
-    return found
+            content = "".join(line + "\n" for line in lines)
+            (keep / f"{name.replace('/', '_')}.txt").write_bytes(content.encode())
+    return texts
 
 
 def require_equal_lengths(texts: Sequence[Text]) -> None:
@@ -213,11 +213,11 @@ def compare(
     lines = _without_blank([reference.lines for reference in references])
     measures = {"BLEU": bleu.metric(tokenizer, references=lines)}
     measures |= {"CHRF": sacrebleu.CHRF(references=lines)}
-    signatures, found = PairedTest(
+    signatures, results = PairedTest(
         list(systems), measures, references=None, test_type="bs", n_samples=RESAMPLES, n_jobs=1
     )()
-    del found["System"]
-    for first, *others in found.values():
+    del results["System"]
+    for first, *others in results.values():
         for other in others:
             if other.score == first.score:
                 other.p_value = 1.0
@@ -227,9 +227,9 @@ def compare(
         signature.info |= named or {}
     return Comparison(
         systems=tuple(system.name for system in systems),
-        scores=found,
+        scores=results,
         ter=[ter.corpus_score(system.lines, None).score for system in systems],
-        signatures={name: each.format() for name, each in signatures.items()},
+        signatures={name: signature.format() for name, signature in signatures.items()},
         sentences=len(lines[0]),
         references=len(lines),
         seed=None if seed == "none" else int(seed),
@@ -257,17 +257,16 @@ def record(
 ) -> None:
     """Note the scores of checkpoints, the first systems of a comparison, for the model's card."""
     for number, prefix in enumerate(prefixes):
-        found = {name: float(of[number].score) for name, of in comparison.scores.items()}
-        measured = {
+        values = {name: float(of[number].score) for name, of in comparison.scores.items()}
+        scores.add(run, {
             "checkpoint": prefix.name,
             "sha256": Checkpoint.at(prefix).record()["sha256"],
             "text": text,
             "sentences": comparison.sentences,
             "beam_size": beam_size,
-            "scores": found | {"TER": comparison.ter[number]},
+            "scores": values | {"TER": comparison.ter[number]},
             "signatures": comparison.signatures,
-        }
-        scores.add(run, measured)
+        })  # fmt: skip
 
 
 def rows(comparison: Comparison) -> list[str]:
@@ -294,10 +293,10 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     return facts | {"signatures": comparison.signatures, "systems": systems}
 
 
-def _facts(found: Result) -> dict[str, float | None]:
-    score, mean, margin = float(found.score), float(found.mean), float(found.ci)
+def _facts(result: Result) -> dict[str, float | None]:
+    score, mean, margin = float(result.score), float(result.mean), float(result.ci)
     ends = {"low": mean - margin, "high": mean + margin}
-    return {"score": score, "mean": mean, **ends, "p_value": found.p_value}
+    return {"score": score, "mean": mean, **ends, "p_value": result.p_value}
 
 
 def _cell(score: Result) -> str:

@@ -40,9 +40,9 @@ class Settings:
 
     def output_options(self) -> dict[str, Any]:
         """Option -> value, of the options that the translations depend on."""
-        own: dict[str, Any] = {"backend": self.backend, "precision": self.precision}
-        own |= {"to": self.to} if self.to else {}
-        return own | dataclasses.asdict(self.decoding)
+        options: dict[str, Any] = {"backend": self.backend, "precision": self.precision}
+        options |= {"to": self.to} if self.to else {}
+        return options | dataclasses.asdict(self.decoding)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -80,9 +80,8 @@ def test_a_system_alone_has_intervals_and_the_command_s_signatures(tmp_path):
     for row in told[:2]:
         assert found.signatures[row["name"]] == row["signature"]
         (score,) = found.scores[row["name"]]
-        assert score.score == pytest.approx(row["score"], abs=1e-6)
-        assert score.mean == pytest.approx(row["confidence_mean"], abs=1e-5)
-        assert score.ci == pytest.approx(row["confidence_var"], abs=1e-5)
+        wanted = [row[name] for name in ("score", "confidence_mean", "confidence_var")]
+        assert [score.score, score.mean, score.ci] == pytest.approx(wanted, abs=1e-5)
         assert score.p_value is None
     assert "p=" not in str(found)
 
