@@ -22,8 +22,8 @@ class Exchange:
         return cls(training.exchange, training.sync_every if training.exchange == "islands" else 1)
 
     @property
-    def islands(self) -> bool:
-        """Whether hosts join their weights now and then, and not their gradients in each step."""
+    def trains_alone(self) -> bool:
+        """Whether hosts train alone, and join their weights now and then: local steps."""
         return self.kind == "islands"
 
 

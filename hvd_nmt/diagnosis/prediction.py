@@ -148,8 +148,8 @@ class Prediction:
         exchange, advised = [], step.advice()
         if step.crosses_network:
             said = exchange_cost.link_sentence(step, training.sync_every)
-            if not any(exchange_cost.ISLANDS_PRICE in advice.why for advice in advised):
-                said += f"; {exchange_cost.ISLANDS_PRICE}"
+            if not any(exchange_cost.PRICE_OF_TRAINING_ALONE in advice.why for advice in advised):
+                said += f"; {exchange_cost.PRICE_OF_TRAINING_ALONE}"
             way_between = exchange_cost.name_of(step.exchange)
             exchange = [f"exchange    {way_between}", f"link        {said}"]
         return [

@@ -75,10 +75,10 @@ def network(run: Run, intervals: Sequence[Interval], step: Interval) -> Network:
 def waited_s(run: Run, interval: Interval) -> float:
     """Seconds of a step of exposed transfer between hosts, or between ranks where there is one.
 
-    Several ranks on a host of islands also sum their gradients there, in each step.
+    Several ranks on a host that trains alone also sum their gradients there, in each step.
     """
     is_alone = max(_ranks_by_host(run, interval), default=1) == 1
-    if is_alone or not run.start_of(interval).exchange.islands or interval.exchange_s is None:
+    if is_alone or not run.start_of(interval).exchange.trains_alone or interval.exchange_s is None:
         return interval.communication_s or 0.0
     return interval.exchange_s
 
@@ -122,8 +122,7 @@ def step_of(run: Run, interval: Interval, exposed_s: float | None = None) -> Ste
 def predicted_bytes(run: Run, intervals: Sequence[Interval]) -> float | None:
     """Bytes that a host sends in a step, mean of one or more intervals with several hosts.
 
-    Those that islands send to make a checkpoint's state equal count; None where the gradients are
-    not known.
+    With those that make a checkpoint's state equal; None where the gradients are not known.
     """
     if not run.gradient_bytes:
         return None
@@ -135,7 +134,7 @@ def predicted_bytes(run: Run, intervals: Sequence[Interval]) -> float | None:
     inside = range(intervals[0].step, intervals[-1].step)
     joins = sum(save.step in inside and save.join_s > 0 for save in run.saves)
     moments = ring_bytes(2 * run.gradient_bytes, len(_ranks_by_host(run, intervals[-1])))
-    if not run.start_of(intervals[-1]).exchange.islands:
+    if not run.start_of(intervals[-1]).exchange.trains_alone:
         joins = 0
     return float(np.average(bytes_of, weights=steps)) + joins * moments / sum(steps)
 

@@ -17,7 +17,7 @@ from hvd_nmt.config.exchange import PLAIN, Exchange
 
 WORTH_SAYING = 0.95
 """advice that leaves more than this share of the step time is not given"""
-ISLANDS_PRICE = (
+PRICE_OF_TRAINING_ALONE = (
     "islands make other updates: in docs/guide/slow-link.md the loss was 0.45 to 28 % higher with "
     "Adam, up to 3.6 % with Muon"
 )
@@ -66,7 +66,7 @@ def ring_bytes(gradient_bytes: float, ranks: int) -> float:
 
 def name_of(exchange: Exchange) -> str:
     """In words: islands (sync every 32)."""
-    if exchange.islands:
+    if exchange.trains_alone:
         return f"islands (sync every {exchange.sync_every:,})"
     return exchange.kind
 
@@ -170,7 +170,7 @@ class Step:
         if self.crosses_network:
             advice.append(Advice("a network 10 times as fast", self._with_bytes(1 / 10).total_s,
                                 "the same bytes in a tenth of the time"))  # fmt: skip
-        if self.crosses_network and exchange.islands:
+        if self.crosses_network and exchange.trains_alone:
             later = replace(exchange, sync_every=_MORE * exchange.sync_every)
             advice.append(Advice(
                 f"weights exchanged every {later.sync_every:,} steps", self.under(later).total_s,
@@ -184,7 +184,7 @@ class Step:
                        self.under(gradients).total_s, "--training.exchange float16: "
                        f"{percent(self._share_of_bytes(gradients))} of the bytes"),
                 Advice(name_of(islands), self.under(islands).total_s,
-                       f"--training.exchange islands; {ISLANDS_PRICE}"),
+                       f"--training.exchange islands; {PRICE_OF_TRAINING_ALONE}"),
             ]  # fmt: skip
         return worth_saying(advice, self.total_s)
 

@@ -159,7 +159,7 @@ def stalls(intervals: Sequence[Interval], ranks: int) -> list[Stall]:
 
 
 def _own_s(interval: Interval) -> float:
-    """Seconds of a step without the rare exchanges of islands."""
+    """Seconds of a step without the rare exchanges of local steps."""
     return (interval.step_s or 0.0) - (interval.exchange_s or 0.0)
 
 

@@ -98,7 +98,7 @@ class Save:
     copies: int
     """number of hosts that have it, each on another disk"""
     join_s: float = 0.0
-    """seconds before it, for islands to make equal what it holds"""
+    """seconds before it, for hosts that train alone to make equal what it holds"""
     others_s: float = 0.0
     """seconds after it, until all ranks knew: long where a link is cut"""
 

@@ -6,7 +6,7 @@ from operator import attrgetter
 from hvd_nmt.common.units import count, data_size, duration, link_speed, percent, step_duration
 from hvd_nmt.explain import between_hosts, bottleneck, estimates
 from hvd_nmt.explain.bottleneck import COMPUTE, NETWORK, PROCESSORS, Phase, Verdict
-from hvd_nmt.explain.exchange_cost import ISLANDS_PRICE, name_of, ring_bytes
+from hvd_nmt.explain.exchange_cost import PRICE_OF_TRAINING_ALONE, name_of, ring_bytes
 from hvd_nmt.explain.intervals import last_settings
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
 from hvd_nmt.records.record import Run
@@ -85,7 +85,7 @@ def network_bound(facts: RunFacts) -> Answer:
         evidence.append("All ranks are on one host: their bytes cross no network card.")
     if verdict.against_plain is not None:
         now, plain = verdict.against_plain
-        price = f"; {ISLANDS_PRICE}" if now.exchange.islands else ""
+        price = f"; {PRICE_OF_TRAINING_ALONE}" if now.exchange.trains_alone else ""
         evidence.append(
             f"With {name_of(now.exchange)} a step took {step_duration(now.total_s)}; with the "
             f"plain all-reduce, which takes {step_duration(plain.transfer_s)} here, it would take "
@@ -215,7 +215,7 @@ def step_and_traffic(facts: RunFacts) -> Answer:
     else:
         n_bytes = verdict.network.seen_bytes or verdict.network.predicted_bytes
         per_step = f"{data_size(n_bytes)} a step" if n_bytes else "the same bytes in each step"
-        mean = " on average" if run.start_of(rates[-1][0]).exchange.islands else ""
+        mean = " on average" if run.start_of(rates[-1][0]).exchange.trains_alone else ""
         evidence = [
             f"Every host always sends {per_step}{mean}, so mean rate x step time is constant. Slow "
             "steps show a low rate, also where the network is not their cause. That part of the "

@@ -163,7 +163,7 @@ class Plan:
             return []
         sent = sent_bytes_per_step(exchange, self.gradient_bytes, ranks_by_host)
         lines = [f"exchange    {name_of(exchange)}: {data_size(sent)} sent by each host a step"]
-        if exchange.islands:
+        if exchange.trains_alone:
             divided = f"a step that {exchange.sync_every:,} divides"
             lines.append(f"barriers    checkpoints and evaluations wait for {divided}, or the last")
         return lines

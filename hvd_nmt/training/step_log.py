@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hvd_nmt.common.progress import say
 from hvd_nmt.common.units import duration, percent
 from hvd_nmt.config.schedule import Schedule
-from hvd_nmt.explain.exchange_cost import ISLANDS_PRICE, Step, link_sentence
+from hvd_nmt.explain.exchange_cost import PRICE_OF_TRAINING_ALONE, Step, link_sentence
 from hvd_nmt.telemetry.events import CORPUS_TAG, EventStore
 from hvd_nmt.telemetry.steps import StepTime
 from hvd_nmt.training.callbacks import StepCallback
@@ -74,7 +74,9 @@ class StepLog(StepCallback):
                 compute_s, compute_s, plan.all_reduce_s, plan.latency_s, plan.ranks_by_host
             )
             sentence = link_sentence(plain, self._training.sync_every)
-            say(f"link        By the all-reduce at the start: {sentence}; {ISLANDS_PRICE}")
+            say(
+                f"link        By the all-reduce at the start: {sentence}; {PRICE_OF_TRAINING_ALONE}"
+            )
 
     def _sum(self, name: str) -> float:
         return sum(getattr(result, name) for result in self._results)
