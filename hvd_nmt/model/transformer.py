@@ -16,6 +16,7 @@ from hvd_nmt.model import attention
 from hvd_nmt.model.attention import Cache, CrossAttention, SelfAttention
 from hvd_nmt.model.dropout import no_dropout
 from hvd_nmt.model.layers import Drop, FeedForward, Layer, LayerNorm
+from hvd_nmt.model.loss import Loss, cross_entropy
 
 Attention = tuple[tf.Tensor, ...]
 """cross-attention weights of each decoder layer, [B, H, T, S] before dropout"""
@@ -216,6 +217,16 @@ class Transformer(keras.Model):
             logits_NxV += tf.cast(self.logits_bias, x_NxD.dtype)
         shape = tf.concat([tf.shape(x_BxTxD)[:-1], [self.vocabulary_size]], 0)
         return tf.cast(tf.reshape(logits_NxV, shape), tf.float32)
+
+    def target_loss(
+        self, states_BxTxD: tf.Tensor, target_BxT: tf.Tensor, label_smoothing: float
+    ) -> Loss:
+        """Loss of the decoder's states against the target, see `cross_entropy`."""
+        states_NxD = tf.reshape(states_BxTxD, [-1, self.config.width])
+        target_N = tf.reshape(target_BxT, [-1])
+        return cross_entropy(
+            states_NxD, self.embedding, target_N, label_smoothing, self.logits_bias
+        )
 
     def initial_cache(self, sentences: tf.Tensor) -> tuple[Cache, ...]:
         """Self-attention keys and values of hypotheses at no position yet, [B, H, 0, U] each."""

@@ -21,7 +21,6 @@ from hvd_nmt.data import bleu
 from hvd_nmt.data.batches import evaluation_batches
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.model.decoding import Decoding
-from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
@@ -189,13 +188,8 @@ class Evaluator:
     def _teacher_forced_step(self, source_BxS: tf.Tensor, target_BxT: tf.Tensor) -> Any:
         transformer = self._transformer
         states_BxTxD = transformer.decode(target_BxT, transformer.encode(source_BxS))
-        loss = cross_entropy(
-            tf.reshape(states_BxTxD, [-1, transformer.config.width]),
-            transformer.embedding,
-            tf.reshape(target_BxT, [-1]),
-            self._config.training.label_smoothing,
-            transformer.logits_bias,
-        )
+        smoothing = self._config.training.label_smoothing
+        loss = transformer.target_loss(states_BxTxD, target_BxT, smoothing)
         best_BxT = tf.argmax(transformer.logits(states_BxTxD), -1, output_type=tf.int32)
         return loss.smoothed, loss.nll, tf.math.count_nonzero(target_BxT), best_BxT
 

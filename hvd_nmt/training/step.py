@@ -15,7 +15,7 @@ from hvd_nmt.common import heartbeat
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.config.schema import AUTO
 from hvd_nmt.model import dropout
-from hvd_nmt.model.loss import Loss, cross_entropy
+from hvd_nmt.model.loss import Loss
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.telemetry.steps import pause_clock, step_time
 from hvd_nmt.training import horovod, micro_batches, optimizer
@@ -218,13 +218,8 @@ class TrainingModel(keras.Model):
         )
 
     def _loss(self, batch: Batch, drop: dropout.Dropout) -> Loss:
-        return cross_entropy(
-            tf.reshape(self._states(batch, drop), [-1, self.transformer.config.width]),
-            self.transformer.embedding,
-            tf.reshape(batch["target"], [-1]),
-            self.config.label_smoothing,
-            self.transformer.logits_bias,
-        )
+        states_BxTxD, smoothing = self._states(batch, drop), self.config.label_smoothing
+        return self.transformer.target_loss(states_BxTxD, batch["target"], smoothing)
 
     def _states(self, batch: Batch, drop: dropout.Dropout) -> tf.Tensor:
         memory = self.transformer.encode(batch["source"], drop)
