@@ -27,7 +27,8 @@ from hvd_nmt.common.files import exclusive, replacing
 from hvd_nmt.config import command_line
 from hvd_nmt.data import corpus
 from hvd_nmt.preparation import quality, show, stages
-from hvd_nmt.preparation.options import PreparationOptions, find_corpora, request
+from hvd_nmt.preparation.options import PreparationOptions, find_corpora
+from hvd_nmt.preparation.request import is_met, request
 
 
 @command_line.command("hvd_nmt.prepare", PreparationOptions, __doc__)
@@ -41,7 +42,7 @@ def main(options: PreparationOptions) -> None:
             print(f"{options.out} is there with these settings: nothing to prepare.")
         else:
             with replacing(options.out) as result:
-                stages.make(options, corpora, wanted, result)
+                stages.make_data_directory(options, corpora, wanted, result)
             print(quality.summary(options.out))
     if options.show:
         lines = show.removed if options.removed else show.kept
@@ -57,11 +58,7 @@ def _is_done(options: PreparationOptions, wanted: dict[str, Any]) -> bool:
         raise DataError(f"{out} exists and is not a prepared data directory: choose another --out.")
     try:
         made = corpus.load(out).manifest.request
-        # What versions before did not know, where the command does not ask for it.
-        open_to = {"source_vocabulary"} if options.source_vocabulary is None else set()
-        if not options.chooses_normalization or {*options.normalization_rules} == {"nmt_nfkc"}:
-            open_to.add("normalization_rules")
-        if made == {name: wanted[name] for name in wanted if name in made or name not in open_to}:
+        if is_met(options, wanted, made):
             return True
         state = f"{out} was prepared with other settings or from other text."
     except DataError as error:

@@ -19,8 +19,8 @@ _FORMER = frozenset({
     "evaluation.samples", "evaluation.tokens_per_batch", "telemetry.timeline_steps",
     "training.check_replicas_every",
 })  # fmt: skip
-"""dotted names of options and sections that are gone: config.yaml of an older run has them still,
-and they are read over, whatever their value"""
+"""dotted names of options and sections that are gone; config.yaml of an older run still has them,
+and any value of them is read over"""
 
 
 def load(path: Path, default: Config | None = None) -> Config:
@@ -102,7 +102,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
         if isinstance(value, dict):
             yield from flat(value, f"{prefix}{name}.")
         else:
-            yield prefix + name, value
+            yield f"{prefix}{name}", value
 
 
 def differences(old: Config, new: Config) -> Iterator[tuple[str, Any, Any]]:
@@ -164,9 +164,10 @@ class _PlainYaml(yaml.SafeLoader):
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
                 key.tag = _TEXT
-                for each in (value, *(value.value if isinstance(value, yaml.SequenceNode) else ())):
-                    if key.value in self._texts and isinstance(each, yaml.ScalarNode):
-                        each.tag = _TEXT if each.tag != _NULL else _NULL
+                items = value.value if isinstance(value, yaml.SequenceNode) else [value]
+                for item in items if key.value in self._texts else ():
+                    if isinstance(item, yaml.ScalarNode) and item.tag != _NULL:
+                        item.tag = _TEXT
         names = [self.construct_object(key, deep=True) for key, _ in node.value]
         for number, name in enumerate(names):
             if name in names[:number]:

@@ -1,6 +1,6 @@
 """One file with both sides: TSV, TMX, or a zip archive with one of them, or with the two sides.
 
-Its kind is told by its content. It is read as a stream, plain or compressed.
+Its content decides its kind. It is read as a stream, plain or compressed.
 """
 
 import csv
@@ -28,7 +28,7 @@ _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 _NATIVE = ("{*}bpt", "{*}ept", "{*}it", "{*}ph", "{*}ut")
 """elements of TMX that hold formatting, no text"""
 _TABLE_LINES, _FEWEST_LINES = 1_000, 10
-"""a table is known by so many first lines, or by all lines of a shorter file if it has enough"""
+"""first lines by which a table is known, and the fewest of a shorter file"""
 
 _Row = tuple[bytes, bytes, str]
 """a line pair without line feeds, and why it is no training pair, "" if it may be one"""
@@ -57,7 +57,7 @@ def blocks(path: Path, languages: tuple[str, str], columns: Columns) -> Iterator
     """The pairs of a file; DataError: it has none, or cannot be read."""
     block = None
     with opened(path) as stream:
-        for block in _blocks(stream, str(path), languages, columns):
+        for block in _of_stream(stream, str(path), languages, columns):
             yield block
     if block is None:
         raise DataError(f"{path} is empty: it needs pairs of sentences.")
@@ -74,16 +74,16 @@ def require_one_side(path: Path) -> None:
 
 
 @cache
-def of_language(code: str, found: tuple[str, ...]) -> set[str]:
+def of_language(wanted: str, codes: tuple[str, ...]) -> set[str]:
     """The codes of a language: equal but for case, else those of its regions, and such as eng."""
-    wanted = code.lower().replace("_", "-")
-    equal = {each for each in found if each.lower().replace("_", "-") == wanted}
+    wanted = wanted.lower().replace("_", "-")
+    equal = {code for code in codes if code.lower().replace("_", "-") == wanted}
     if equal or "-" in wanted:
         return equal
-    return {each for each in found if language.base(each) == language.base(wanted)}
+    return {code for code in codes if language.base(code) == language.base(wanted)}
 
 
-def _blocks(
+def _of_stream(
     stream: Any, name: str, languages: tuple[str, str], columns: Columns
 ) -> Iterator[LineBlock]:
     head = stream.peek(text.HEAD_BYTES)
@@ -95,18 +95,18 @@ def _blocks(
 
 
 def _in_blocks(rows: Iterator[_Row]) -> Iterator[LineBlock]:
-    first, n_bytes, found = 1, 0, list[_Row]()
+    first, n_bytes, block = 1, 0, list[_Row]()
     for row in rows:
-        found.append(row)
+        block.append(row)
         n_bytes += len(row[0]) + len(row[1])
-        if len(found) == text.BLOCK_PAIRS or n_bytes > text.BLOCK_BYTES:
-            yield _block(found, first)
-            first, n_bytes, found = first + len(found), 0, []
-    if found:
-        yield _block(found, first)
+        if len(block) == text.BLOCK_PAIRS or n_bytes > text.BLOCK_BYTES:
+            yield _line_block(block, first)
+            first, n_bytes, block = first + len(block), 0, []
+    if block:
+        yield _line_block(block, first)
 
 
-def _block(rows: Sequence[_Row], first: int) -> LineBlock:
+def _line_block(rows: Sequence[_Row], first: int) -> LineBlock:
     sources, targets, rules = map(list, zip(*rows, strict=True))
     return LineBlock((sources, targets), first, rules)
 
@@ -129,7 +129,7 @@ def _of_table(lines: Iterator[bytes], name: str, columns: Columns) -> Iterator[_
 
 
 def _quoted(lines: Iterator[bytes], name: str) -> Iterator[list[bytes]]:
-    # Each byte is a character for a while: wrong UTF-8 is found where all text is decoded.
+    # Each byte is a character for a while: wrong UTF-8 is reported where all text is decoded.
     reader = csv.reader((line.decode("latin-1") for line in lines), delimiter="\t", strict=True)
     try:
         for row in reader:
@@ -182,7 +182,7 @@ def _of_zip(
                     yield from text.aligned(lines, names)
             elif len(whole) == 1:
                 with archive.open(whole[0]) as member:
-                    yield from _blocks(member, f"{name}: {whole[0]}", languages, columns)
+                    yield from _of_stream(member, f"{name}: {whole[0]}", languages, columns)
             else:
                 raise DataError(
                     f"{name} must have one file that ends in .{languages[0]} and one in "
@@ -202,11 +202,11 @@ def _of_tmx(stream: Any, name: str, languages: tuple[str, str]) -> Iterator[_Row
             stream, tag="{*}tu", resolve_entities=False, no_network=True
         ):
             variants = [*unit.iterchildren("{*}tuv")]
-            codes = tuple(each.get(_LANGUAGE) or each.get("lang", "") for each in variants)
+            codes = tuple(one.get(_LANGUAGE) or one.get("lang", "") for one in variants)
             known.update(codes)
             sources, targets = (
-                [_text(one, name) for one, own in zip(variants, codes, strict=True) if own in side]
-                for side in (of_language(code, codes) for code in languages)
+                [_text(v, name) for v, code in zip(variants, codes, strict=True) if code in side]
+                for side in (of_language(wanted, codes) for wanted in languages)
             )
             if sources and targets:
                 has_pairs = True

@@ -1,12 +1,11 @@
 """Which training pairs stay: the rules of Moses' clean-corpus-n, and more that are off by default.
 
-The first rules are those of `clean-corpus-n.perl CORPUS L1 L2 OUT 1 80`, with which the corpus of
-the OpenSeq2Seq recipe was made; the counts agree with that script line by line, but for scripts
-without blanks between words, of which it takes a sentence for a word. It drops every "|", and runs
-of white space, which is what `\\s` is to Perl, become one space. Other control characters, and a
-byte order mark, are letters to it: only after its rules they become spaces, as in
-`hvd_nmt.data.text`. A side of which nothing is left then, or that nobody sees (as U+200B), goes by
-a rule of our own, `ONLY_CONTROLS`.
+The first rules are those of `clean-corpus-n.perl CORPUS L1 L2 OUT 1 80`, which made the corpus of
+the OpenSeq2Seq recipe. The counts agree with that script line by line, but for scripts without
+blanks between words, whose sentences are words to it. It drops every "|", and runs of white space
+(`\\s` of Perl) become one space. Other control characters and a byte order mark are letters to it:
+only after its rules they become spaces, as in `hvd_nmt.data.text`. A side of which nothing visible
+remains then (U+200B is invisible) goes by a further rule, `ONLY_CONTROLS`.
 """
 
 import re
@@ -81,14 +80,20 @@ _USUAL: dict[str, Any] = {
 
 @final
 class Cleaner:
-    """The rules that one pair alone decides; can be pickled. ConfigError: an unknown script."""
+    """The rules that one pair alone decides; can be pickled. ConfigError: an unknown script.
+
+    A new rule is a field of `CleaningRules` that is off by default, a name, and in `__call__`:
+
+        if rule is None and rules.remove_shouts and source.isupper():
+            rule = SHOUT
+    """
 
     def __init__(self, rules: CleaningRules, languages: tuple[str, str]) -> None:
         self._rules = rules
-        self._own_letters = []
+        self._letters = []
         if rules.min_script_share:
             try:
-                self._own_letters = [*map(language.letters, languages)]
+                self._letters = [*map(language.letters, languages)]
             except ConfigError as error:
                 raise ConfigError(f"--min-script-share: {error}") from None
 
@@ -110,10 +115,10 @@ class Cleaner:
         if rule is None and _out_of(rules.max_character_ratio, len(source), len(target)):
             rule = CHARACTER_RATIO
         if rule is None:
-            for line, own in zip((source, target), self._own_letters, strict=False):
-                if any(map(str.isalpha, {*line} - own)):
-                    found = [letter in own for letter in line if letter.isalpha()]
-                    if sum(found) < rules.min_script_share * len(found):
+            for line, known in zip((source, target), self._letters, strict=False):
+                if any(map(str.isalpha, {*line} - known)):
+                    are_known = [letter in known for letter in line if letter.isalpha()]
+                    if sum(are_known) < rules.min_script_share * len(are_known):
                         rule = WRONG_SCRIPT
         return rule, (source, target)
 
@@ -138,13 +143,13 @@ class Cleaner:
 
 def usual(rules: CleaningRules, languages: tuple[str, str]) -> dict[str, Cleaner]:
     """One usual rule each that `rules` do not have, by the option that asks for it."""
-    off, found = CleaningRules(clean="none"), {}
+    off, cleaners = CleaningRules(clean="none"), {}
     for name, value in _USUAL.items():
         if getattr(rules, name) in ("auto", getattr(off, name)):
             option = f"--{name.replace('_', '-')}" + (f" {value}" if value is not True else "")
             with suppress(ConfigError):  # a language of which no script is known
-                found[option] = Cleaner(replace(off, **{name: value}), languages)
-    return found
+                cleaners[option] = Cleaner(replace(off, **{name: value}), languages)
+    return cleaners
 
 
 def repeated(
@@ -156,14 +161,14 @@ def repeated(
         keys: of the pairs that no other rule removes.
         held_out: the `keys` of each other part, by its name.
     """
-    found = np.full(len(keys), "", object)
+    names = np.full(len(keys), "", object)
     if rules.remove_duplicates:
-        found[:] = DUPLICATE
-        found[np.unique(pair_keys(keys), return_index=True)[1]] = ""
+        names[:] = DUPLICATE
+        names[np.unique(pair_keys(keys), return_index=True)[1]] = ""
     if rules.remove_leaks:
         for part, of_part in held_out.items():
-            found[leaks(keys, of_part).any(axis=1)] = f"sentence of {part}"
-    return found
+            names[leaks(keys, of_part).any(axis=1)] = f"sentence of {part}"
+    return names
 
 
 def keys(pairs: Sequence[Pair], tags: Sequence[str] = ()) -> np.ndarray:
@@ -196,7 +201,7 @@ def leaks(keys: np.ndarray, held_out: np.ndarray) -> np.ndarray:
 
 
 def _folded(line: str) -> str:
-    if not line.isprintable():  # unlike other kinds of space, and what nobody sees
+    if not line.isprintable():  # it has other kinds of space, or invisible characters
         line = normalizer("visible")(line)
     return _collapsed(unicodedata.normalize("NFKC", line))
 
@@ -204,7 +209,7 @@ def _folded(line: str) -> str:
 def _is_empty(line: str) -> bool:
     """Whether normalisation leaves nothing of a line, for example of U+200B alone.
 
-    `encoding.left_out` is exact for each vocabulary, but too late for `removed.tsv.gz`.
+    `encoding.removed_by_length` is exact for each vocabulary, but too late for `removed.tsv.gz`.
     """
     return not _WORD.search(line) and not normalizer("visible")(line).strip(f" {SPACE}")
 

@@ -27,7 +27,7 @@ from hvd_nmt.preparation import subwords
 Ids = tuple[np.ndarray, np.ndarray]
 """sentences: their ids [tokens], one after the other, each ending with eos, and lengths [pairs]"""
 _WAYS = 64
-"""in which a word may be cut"""
+"""ways in which a word may be cut"""
 ADDITIONS = (
     *"😀😂😊😍😢😎👍🙏🎉🔥💡⭐",
     "https://www.example.com/", "http://example.org/news", "www.example.net",
@@ -119,20 +119,20 @@ class Copier:
             plain: what SentencePiece makes of the text.
         """
         made: tuple[list[list[int]], list[list[int]]] = ([], [])
-        for number, pair, *own in zip(numbers, pairs, *map(_sentences, plain), strict=True):
+        for number, pair, *as_is in zip(numbers, pairs, *map(_sentences, plain), strict=True):
             for copy in range(self._copying.copies):
-                sides = self._copy(pair, own, copy, number)
+                sides = self._copy(pair, as_is, copy, number)
                 if any(len(new) > max_length or new.count(UNK) > old.count(UNK)
-                       for new, old in zip(sides, own, strict=True)):  # fmt: skip
-                    sides = own
+                       for new, old in zip(sides, as_is, strict=True)):  # fmt: skip
+                    sides = as_is
                 made[0].append(sides[0])
                 made[1].append(sides[1])
         return flat(made[0]), flat(made[1])
 
     def _copy(
-        self, pair: tuple[str, str], own: list[list[int]], copy: int, number: int
+        self, pair: tuple[str, str], as_is: list[list[int]], copy: int, number: int
     ) -> list[list[int]]:
-        noise, sides = self._copying.noise, own
+        noise, sides = self._copying.noise, as_is
         if noise.is_on:
             corpus = 0 if self._corpora is None else self._corpora[number - 1]
             lines = noised(
@@ -184,19 +184,19 @@ class Merges:
 
     def cut(self, ids: Sequence[int], draw: Callable[[], float]) -> list[int]:
         """A sentence, cut into other pieces."""
-        found: list[int] = []
+        cut: list[int] = []
         word = ""
         for number in ids:
             piece = self._pieces[number]
             if piece not in self._ids:
-                found += (*self._drawn(word, draw), number)
+                cut += (*self._drawn(word, draw), number)
                 word = ""
             elif piece.startswith(SPACE) and self._words_end_at_spaces:
-                found += self._drawn(word, draw)
+                cut += self._drawn(word, draw)
                 word = piece
             else:
                 word += piece
-        return [*found, *self._drawn(word, draw)]
+        return [*cut, *self._drawn(word, draw)]
 
     def _drawn(self, word: str, draw: Callable[[], float]) -> tuple[int, ...]:
         return self._way(word, int(draw() * _WAYS)) if word else ()
@@ -268,23 +268,23 @@ def noised(
 def _misspelled(
     words: Sequence[str], noise: Noise, draw: Callable[[], float], fixed: Collection[str]
 ) -> list[str]:
-    found: list[str] = []
+    changed: list[str] = []
     for word in words:
         match = _WORD.fullmatch(word)
         if not match or word in fixed:
-            found.append(word)
+            changed.append(word)
             continue
         letters = len(match[1])
         if draw() < noise.typos:
             word = _mistyped(word, int(draw() * (letters - 1)), draw)
         if draw() >= noise.spaces:
-            found.append(word)
-        elif draw() < 0.5 and found and found[-1].isalpha() and found[-1] not in fixed:
-            found[-1] += word
+            changed.append(word)
+        elif draw() < 0.5 and changed and changed[-1].isalpha() and changed[-1] not in fixed:
+            changed[-1] += word
         else:
             at = 1 + int(draw() * (letters - 2))
-            found += [word[:at], word[at:]]
-    return found
+            changed += [word[:at], word[at:]]
+    return changed
 
 
 def _mistyped(word: str, at: int, draw: Callable[[], float]) -> str:

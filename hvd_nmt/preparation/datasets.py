@@ -1,8 +1,8 @@
 """Public data sets by their names: downloaded once, known by the digests that are written here.
 
 `wmt16-en-de` is the corpus of the OpenSeq2Seq recipe: Europarl v7, Common Crawl and News Commentary
-v11 in that order, newstest2013 as dev, and newstest2014 as test in the form with 2,737 sentences
-that sacreBLEU calls wmt14. `multi30k-en-de` is task 1 of Multi30k with test_2016_flickr.
+v11 in that order. Dev is newstest2013, test the newstest2014 with 2,737 sentences that sacreBLEU
+calls wmt14. `multi30k-en-de` is task 1 of Multi30k with test_2016_flickr.
 """
 
 import os
@@ -35,7 +35,7 @@ class Corpus(NamedTuple):
     """A source and a target file."""
 
     digests: Mapping[str, str]
-    """by their addresses: of one archive, or of the two files themselves"""
+    """digests by address: of one archive, or of the two files themselves"""
     members: tuple[str, ...] = ()
     """the two files in the archive; those that end in .sgm are made plain text"""
 
@@ -159,7 +159,7 @@ def _fetched(url: str, digest: str, folder: Path, mirror: str | None) -> Path:
 
 
 def _unpacked(archive: Path, members: tuple[str, ...]) -> Files:
-    """Two members of an archive as plain text; they appear beside it together, or not at all."""
+    """Two members of an archive as plain text; they appear next to it together, or not at all."""
     names = [member.rpartition("/")[2].replace(".sgm", ".txt") for member in members]
     folder = archive.with_name(f"{archive.name}.text")
     if not folder.is_dir():

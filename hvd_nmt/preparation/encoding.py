@@ -16,7 +16,7 @@ from hvd_nmt.data.text import LineBlock, pair_blocks
 from hvd_nmt.preparation import subwords, workers
 from hvd_nmt.preparation.cleaning import EMPTY
 from hvd_nmt.preparation.copies import Copier, Copying, Ids, flat
-from hvd_nmt.preparation.corpora import Paths
+from hvd_nmt.preparation.corpus_files import Paths
 from hvd_nmt.preparation.parts import PartState
 
 TOO_LONG = "too long"
@@ -31,7 +31,7 @@ class LengthLimit(NamedTuple):
     tokens: int
     """tokens of a sentence, eos counted"""
     skip: bool
-    """leave out a pair with a longer side; otherwise that side is cut"""
+    """whether a pair with a longer side is removed; otherwise that side is cut"""
 
 
 class EncodedBlock(NamedTuple):
@@ -48,7 +48,7 @@ class EncodedBlock(NamedTuple):
     if there are any, those of a pair one after the other"""
 
 
-def encode(
+def encode_part(
     part: PartState, models: Models, limit: LengthLimit, stems: Paths, *, is_train: bool,
     copying: Copying | None = None, languages: Sequence[tuple[str, str]] = (("", ""),),
 ) -> np.ndarray:  # fmt: skip
@@ -56,17 +56,17 @@ def encode(
 
     Args:
         part: its counts are completed.
-        is_train: pairs may be left out; of other parts all stay.
+        is_train: pairs may be removed; of other parts all stay.
         copying: how copies of the pairs differ, which are written too.
         languages: of source and target, by number of the corpus.
 
     Returns:
-        int [2, pairs], tokens of all sources and targets before they are cut or left out.
+        int [2, pairs], tokens of all sources and targets before they are cut or removed.
     """
     copier = None
     if copying and copying.is_on:
-        copier = Copier(models, copying, languages, part.corpora)
-    work = partial(_encode, models, limit, is_train, copier)
+        copier = Copier(models, copying, languages, part.kept["corpus"])
+    work = partial(_encode_block, models, limit, is_train, copier)
     blocks: list[EncodedBlock] = []
     n_bytes, tokens = np.zeros([2, 2], np.int64)
     outputs = [*stems, *(map(corpus.copies_stem, stems) if copier else ())]
@@ -87,16 +87,16 @@ def encode(
     lengths = np.concatenate([block.lengths for block in blocks], axis=1)
     kept = np.concatenate([block.kept for block in blocks])
     if is_train:
-        part.removed.update(part.going(left_out(lengths, limit)))
-    part.corpora = part.corpora[kept]
+        part.removed.update(part.going(removed_by_length(lengths, limit)))
+    part.kept = part.kept[kept]
     part.truncated = int((lengths.max(axis=0)[kept] > limit.tokens).sum())
     part.kept_text_bytes = n_bytes.tolist()
     part.tokens = tokens.tolist()
     return lengths
 
 
-def left_out(lengths: np.ndarray, limit: LengthLimit) -> np.ndarray:
-    """The rules by which lengths leave training pairs out: object [pairs], names, "" if one stays.
+def removed_by_length(lengths: np.ndarray, limit: LengthLimit) -> np.ndarray:
+    """The rules by which lengths remove training pairs: object [pairs], names, "" if one stays.
 
     `lengths` are int [2, pairs], eos counted; 1: nothing is left of a side, as of U+200B alone.
     """
@@ -107,14 +107,14 @@ def left_out(lengths: np.ndarray, limit: LengthLimit) -> np.ndarray:
     return rules
 
 
-def _encode(
+def _encode_block(
     models: Models, limit: LengthLimit, is_train: bool, copier: Copier | None, block: LineBlock
 ) -> EncodedBlock:
     lines = block.lines
     ids, lengths = _encoded(models, lines, measured=is_train and limit.skip)
-    kept = left_out(lengths, limit) == "" if is_train else np.ones(block.pairs, bool)
+    kept = removed_by_length(lengths, limit) == "" if is_train else np.ones(block.pairs, bool)
     if not kept.all():
-        ids = [(all_ids[np.repeat(kept, own)], own[kept]) for all_ids, own in ids]
+        ids = [(tokens[np.repeat(kept, sizes)], sizes[kept]) for tokens, sizes in ids]
         lines = list(compress(lines[0], kept)), list(compress(lines[1], kept))
     ids = [_cut(*side, limit.tokens) for side in ids]
     if copier is not None:
@@ -132,15 +132,15 @@ def _encoded(
 
     Measured, each character of a run that is one unk counts: a line of noise is no training pair.
     """
-    ids = [flat(subwords.encode_lines(*each)) for each in zip(models, lines, strict=True)]
-    found = np.stack([lengths for _, lengths in ids])
+    ids = [flat(subwords.encode_lines(*side)) for side in zip(models, lines, strict=True)]
+    counts = np.stack([lengths for _, lengths in ids])
     for side, (model, (all_ids, lengths)) in enumerate(zip(models, ids, strict=True)):
         places = np.flatnonzero(all_ids == UNK) if measured else ()
         for index in np.unique(np.searchsorted(np.cumsum(lengths), places, side="right")):
             pieces = model.encode(lines[side][index].decode(), out_type=str)
             unknown = (piece for piece in pieces if model.piece_to_id(piece) == UNK)
-            found[side, index] += sum(len(piece) - 1 for piece in unknown)
-    return ids, found
+            counts[side, index] += sum(len(piece) - 1 for piece in unknown)
+    return ids, counts
 
 
 def _cut(ids: np.ndarray, lengths: np.ndarray, max_length: int) -> Ids:

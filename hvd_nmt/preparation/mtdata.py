@@ -1,4 +1,4 @@
-"""Corpora by their names in the index of mtdata, which runs in a process of its own."""
+"""Corpora by their names in the index of mtdata, which runs in its own process."""
 
 import importlib.util
 import subprocess

@@ -23,8 +23,8 @@ from hvd_nmt.data.sentencepiece_model import SPACE
 Rule = Literal["auto", "nfc", "visible", "identity", "nfkc", "nfkc_cf", "nmt_nfkc", "nmt_nfkc_cf"]
 
 
-# Soft hyphen, direction marks, zero-width space, word joiner: nothing is read otherwise without
-# them. Joiners and the selectors of variants are not among them: they change what is read.
+# Soft hyphen, direction marks, zero-width space, word joiner: text is read alike without them.
+# Joiners and the selectors of variants are not among them: they change what is read.
 _INVISIBLE = regex.compile(r"(?V1)[\p{Default_Ignorable_Code_Point}--[\p{M}\p{L}\p{Join_C}]]")
 _BLOCKS = (
     (0, 0xD800), (0xE000, 0x10000), (0x11080, 0x11360), (0x11480, 0x115E0), (0x1D100, 0x1D800),
@@ -64,7 +64,7 @@ def changes(
 
     Placeholders are counted too, which a model with some leaves as they are.
     """
-    count, found = 0, Counter[tuple[str, str]]()
+    count, made = 0, Counter[tuple[str, str]]()
     alone = lru_cache(None)(lambda text: normal(f"|{text}|")[1:-1])  # a lone space would be lost
     for line in lines:
         if normal(line) != " ".join(filter(None, line.split(" "))):
@@ -72,8 +72,8 @@ def changes(
             new = {text: alone(text) for text in set(line)}
             if all(text == of for text, of in new.items()):  # letters with their marks
                 new = {text: alone(text) for text in set(regex.findall(r"\X", line))}
-            found.update((text, of) for text, of in new.items() if text not in (of, " "))
-    return count, found
+            made.update((text, of) for text, of in new.items() if text not in (of, " "))
+    return count, made
 
 
 def with_rule(model: bytes, rule: str, folds: bool = False) -> bytes:
@@ -89,9 +89,9 @@ def with_rule(model: bytes, rule: str, folds: bool = False) -> bytes:
         if piece.type == sentencepiece_model.NORMAL and len(piece.piece) == 1
     )  # fmt: skip
     has_bytes = any(piece.type == sentencepiece_model.BYTE for piece in parsed.pieces)
-    found = sentencepiece_model.parsed(_charsmap_model(rule, known if folds else None, has_bytes))
+    table = sentencepiece_model.parsed(_charsmap_model(rule, known if folds else None, has_bytes))
     parsed.normalizer_spec.name = rule
-    parsed.normalizer_spec.precompiled_charsmap = found.normalizer_spec.precompiled_charsmap
+    parsed.normalizer_spec.precompiled_charsmap = table.normalizer_spec.precompiled_charsmap
     loaded = sentencepiece.SentencePieceProcessor(model_proto=parsed.SerializeToString())
     return bytes(loaded.serialized_model_proto())
 
@@ -146,45 +146,45 @@ def _compositions() -> Mapping[str, str]:
 
     A table cannot put any number of marks in order, but those that become one character.
     """
-    found = {}
+    compositions = {}
     for composed in _decomposable():
         parts = unicodedata.normalize("NFD", composed)
         if len(parts) == 1 or unicodedata.normalize("NFC", composed) != composed:
             continue
         if "\uac00" <= composed <= "\ud7a3":  # a Korean syllable, by the thousands: its parts alone
-            found[parts] = composed
+            compositions[parts] = composed
             continue
         for order, done in product(permutations(parts[1:]), range(len(parts) - 1)):
             start = unicodedata.normalize("NFC", parts[0] + "".join(order[:done]))
             text = start + "".join(order[done:])
             if unicodedata.normalize("NFC", text) == composed:
-                found[text] = composed
-    return found
+                compositions[text] = composed
+    return compositions
 
 
 def _visible() -> dict[str, str]:
-    found = dict.fromkeys(_INVISIBLE.findall(_characters()), "")
-    found |= dict.fromkeys(regex.findall(r"(?V1)[\p{Zs}--\x20]", _characters()), " ")
+    changes = dict.fromkeys(_INVISIBLE.findall(_characters()), "")
+    changes |= dict.fromkeys(regex.findall(r"(?V1)[\p{Zs}--\x20]", _characters()), " ")
     for character in _decomposable():
         composed = unicodedata.normalize("NFC", character)
         if composed != character:  # which Unicode has twice, as Å or letters with a nukta
-            found[character] = composed
-    return found
+            changes[character] = composed
+    return changes
 
 
 def _folded(known: frozenset[str], has_bytes: bool) -> dict[str, str]:
     """Unknown characters -> what is known of them."""
-    found = dict.fromkeys(_IGNORABLE.findall(_characters()), "")
-    found |= {digit: str(int(digit)) for digit in filter(str.isdecimal, _characters())}
+    known_forms = dict.fromkeys(_IGNORABLE.findall(_characters()), "")
+    known_forms |= {digit: str(int(digit)) for digit in filter(str.isdecimal, _characters())}
     for character in (one for one in _decomposable() if one not in known):
         parts = unicodedata.normalize("NFKD", character)
         whole = unicodedata.normalize("NFKC", character)
         letters = "".join(part for part in parts if not unicodedata.combining(part))
         for way in (whole,) if has_bytes else (whole, letters):
             if way and known.issuperset(way.replace(" ", SPACE)):
-                found.setdefault(character, way)
+                known_forms.setdefault(character, way)
                 break
     return {
-        old: new for old, new in found.items()
+        old: new for old, new in known_forms.items()
         if old not in known and known.issuperset(new.replace(" ", SPACE))
     }  # fmt: skip

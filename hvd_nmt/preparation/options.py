@@ -1,26 +1,22 @@
-"""What `prepare` is asked for: its options, and the request, all that decides the result."""
+"""The options of `prepare`, and the corpora that they name."""
 
 import dataclasses
-import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config.schema import NaturalInt, PositiveInt, require_limits
 from hvd_nmt.data.corpus import SPM_MODEL, SPM_SOURCE_MODEL
-from hvd_nmt.preparation import corpora, datasets, embedded
+from hvd_nmt.preparation import corpus_files, datasets
 from hvd_nmt.preparation.cleaning import CleaningRules
 from hvd_nmt.preparation.copies import Copying
-from hvd_nmt.preparation.corpora import CorpusFiles, Input, Paths
+from hvd_nmt.preparation.corpus_files import CorpusFiles, Input, Paths
 from hvd_nmt.preparation.normalization import Rule
 from hvd_nmt.preparation.subwords import Learning
 
 _OF_MOSES = ("min_words", "max_words", "max_word_ratio", "longest_word")
-SAMPLE = 1_000_000
-"""training pairs that SentencePiece learns from unless the command says otherwise"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +78,7 @@ class PreparationOptions:
     same folder for the source"""
     source_vocabulary: Path | None = None
     """SentencePiece model of the source, such as spm.source.model; --vocabulary is the target's"""
-    vocabulary_sample: NaturalInt = SAMPLE
+    vocabulary_sample: NaturalInt = 1_000_000
     """most pairs to learn pieces from, 0: all; evenly spread"""
     max_length: PositiveInt = 128
     """longest training sentence, subword tokens with eos"""
@@ -128,7 +124,7 @@ class PreparationOptions:
                 "--source-normalization-rule, or --vocabulary."
             )
         for language in self.languages:
-            corpora.require_language(language)
+            corpus_files.require_language(language)
         if self.source_language == self.target_language:
             raise ConfigError("--source-language equals --target-language: change one of them.")
 
@@ -178,7 +174,9 @@ class PreparationOptions:
         """SentencePiece pieces to ask for: of the joint vocabulary, or of source and target."""
         usual = datasets.TABLE[self.dataset].vocabulary_pieces if self.dataset else 8000
         pieces = self.vocabulary_size or usual
-        return (self.source_vocabulary_size or pieces, pieces)[not self.separate_vocabularies :]
+        if self.separate_vocabularies:
+            return self.source_vocabulary_size or pieces, pieces
+        return (pieces,)
 
     @property
     def vocabularies(self) -> tuple[Path, ...]:
@@ -223,58 +221,14 @@ class PreparationOptions:
 def find_corpora(options: PreparationOptions) -> list[CorpusFiles]:
     """The corpora with digests, downloaded if need be; ConfigError: of YAML; DataError: no text."""
     if options.corpora:
-        return corpora.read(options.corpora, options.languages, options.cleaning, options.cache)
-    paths: dict[str, list[corpora.Paths]] = {part: [paths] for part, paths in options.files.items()}
+        return corpus_files.read_corpora(
+            options.corpora, options.languages, options.cleaning, options.cache
+        )
+    paths: dict[str, list[Paths]] = {part: [paths] for part, paths in options.files.items()}
     if options.dataset and options.is_public:
         paths = datasets.download(options.dataset, options.cache, options.mirror)
     for name in options.corpus:
-        both = corpora.both_sides(name, Path(), options.languages, options.cache)
+        both = corpus_files.both_sides(name, Path(), options.languages, options.cache)
         paths["train"] = [*paths.get("train", []), both]
     inputs = {part: Input.of(of_part, options.languages) for part, of_part in paths.items()}
     return [CorpusFiles("", options.languages, inputs, options.cleaning, dev_size=options.dev_size)]
-
-
-def request(options: PreparationOptions, found: Sequence[CorpusFiles]) -> dict[str, Any]:
-    """All that decides the result: the settings, and what is in the inputs (not their names).
-
-    Later settings are left out at their defaults: older directories are still known to be done.
-    """
-    learning = dataclasses.asdict(options.learning)
-    del learning["normalization_rule"]
-    if not options.learning.tags:
-        del learning["tags"]
-    of_learning = dataclasses.replace(options.learning, normalization_rule="auto")
-    rules, given = options.normalization_rules, options.vocabularies
-    later = {
-        "rules": (
-            options.cleaning != CleaningRules(clean="none"),
-            dataclasses.asdict(options.cleaning),
-        ),
-        "vocabulary_sample": (options.vocabulary_sample != SAMPLE, options.vocabulary_sample),
-        "learning": (of_learning != Learning(), json.loads(json.dumps(learning))),
-        "source_pieces": (options.separate_vocabularies, options.pieces[0]),
-        "vocabulary": (bool(given), given and corpora.facts(given[-1]).sha256),
-        "source_vocabulary": (len(given) > 1, given and corpora.facts(given[0]).sha256),
-        # Without it: nmt_nfkc, for versions before knew no other.
-        "normalization_rules": (
-            not given and (options.chooses_normalization or set(rules) != {"nmt_nfkc"}),
-            list(rules),
-        ),
-        "copying": (options.copying.is_on, dataclasses.asdict(options.copying)),
-        "not_utf8": (options.wrong_bytes != "stop", options.wrong_bytes),
-    }
-    settings = {
-        "corpus": "embedded" if options.dataset == "embedded" else "files",
-        "languages": list(options.languages),
-        "pieces": options.pieces[-1],
-        "max_length": options.max_length,
-        "too_long": options.too_long,
-        "dev_size": options.dev_size,
-        **{name: value for name, (is_given, value) in later.items() if is_given},
-    }
-    if options.dataset == "embedded":
-        return settings | embedded.REQUEST
-    if options.corpora:
-        return settings | {"corpora": [corpus.request() for corpus in found]}
-    inputs = {part: [f.sha256 for f in raw.files] for part, raw in found[0].inputs.items()}
-    return settings | {"inputs": inputs}

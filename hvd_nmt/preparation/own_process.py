@@ -1,4 +1,4 @@
-"""`prepare` in a process of its own: SentencePiece and TensorFlow do not mix in one."""
+"""`prepare` in its own process: SentencePiece and TensorFlow do not mix in one."""
 
 import subprocess
 import sys
@@ -18,17 +18,17 @@ def prepare(out: Path, shows: bool, **options: Any) -> Path:
         elif value is not None:
             values = value if isinstance(value, list | tuple) else [value]
             command += [f"--{flag}", *map(str, values)]
-    said = ""
+    errors = ""
     with subprocess.Popen(
         command, stdout=None if shows else subprocess.DEVNULL, stderr=subprocess.PIPE,
         text=True, errors="replace",
     ) as process:  # fmt: skip
         for line in process.stderr or ():
-            said += line
+            errors += line
             if shows and "hvd_nmt.prepare: " not in line:
                 print(line, end="", file=sys.stderr)
     if process.returncode:
-        words = said.rpartition("hvd_nmt.prepare: ")[2].split()
+        words = errors.rpartition("hvd_nmt.prepare: ")[2].split()
         error = BY_EXIT_CODE.get(process.returncode, DataError)
         raise error(f"Preparing {out}: {' '.join(words) or 'it failed without a word.'}")
     return out

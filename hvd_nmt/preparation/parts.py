@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress, count, islice, repeat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,12 +22,14 @@ from hvd_nmt.data.corpus import Part, Side
 from hvd_nmt.data.sentencepiece_model import without_tags
 from hvd_nmt.data.text import LineBlock, count_lines, decoded, plain, read_lines
 from hvd_nmt.preparation import cleaning, workers
-from hvd_nmt.preparation.corpora import CorpusFiles, Paths, joined
+from hvd_nmt.preparation.corpus_files import CorpusFiles, Paths, joined_facts
 
 NOT_UTF8 = "not UTF-8"
 HELD_OUT = "held out for dev"
 IN_DEV = "source is in dev"
 TARGET_IN_DEV = "target is in dev"
+_KEPT = np.dtype([("keys", np.uint64, 2), ("corpus", np.uint32), ("line", np.uint32)])
+"""what is known of a pair: its `cleaning.keys`, number of its corpus, line of the corpus from 1"""
 
 
 @dataclass
@@ -38,12 +40,8 @@ class PartState:
     """clean UTF-8 text, one sentence per line"""
     inputs: Sequence[FileFacts]
     """what the raw files are"""
-    keys: np.ndarray
-    """`cleaning.keys` of the pairs of the text"""
-    corpora: np.ndarray
-    """int [pairs], number of the corpus that each kept pair is of"""
-    numbers: np.ndarray
-    """int [pairs], line of its corpus that each kept pair is, from 1"""
+    kept: np.ndarray
+    """_KEPT [pairs], the pairs of the text"""
     pairs_read: int
     """pairs of the raw files"""
     text_bytes: Sequence[int]
@@ -63,7 +61,7 @@ class PartState:
     @property
     def pairs(self) -> int:
         """Pairs that are kept."""
-        return len(self.corpora)
+        return len(self.kept)
 
     def finished(self) -> Part:
         """What the manifest records."""
@@ -74,18 +72,18 @@ class PartState:
 
     def removed_by_rule(self, corpus: int | None = None) -> dict[str, int]:
         """How many pairs each rule removed, from all corpora or from one."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for (number, rule), pairs in self.removed.items():
-            found[rule] += pairs if corpus in (None, number) else 0
-        return dict(sorted((+found).items()))
+            counts[rule] += pairs if corpus in (None, number) else 0
+        return dict(sorted((+counts).items()))
 
     def going(self, rules: np.ndarray) -> Counter[tuple[int, str]]:
         """Counts like `removed`; `rules`, object [pairs], names why one goes, "" where it stays."""
         gone = rules != ""
-        return Counter(zip(self.corpora[gone].tolist(), rules[gone], strict=True))
+        return Counter(zip(self.kept["corpus"][gone].tolist(), rules[gone], strict=True))
 
 
-def clean(
+def clean_part(
     part: str, corpora: Sequence[CorpusFiles], text: Paths, removed: Path, *,
     wrong_bytes: str = "stop", known_tags: Sequence[str] = (),
     held_out: Mapping[str, np.ndarray] | None = None,
@@ -95,9 +93,9 @@ def clean(
     All pairs of dev and test stay, for a score counts them all.
 
     Args:
-        removed: folder for the pairs that are removed from train, in `removed.tsv.gz`, or of
-            several corpora `removed.NAME.tsv.gz`: rule, line number from 1, source and target with
-            TAB between, those that go because of others last.
+        removed: folder for the pairs that are removed from train: `removed.tsv.gz`, or of several
+            corpora `removed.NAME.tsv.gz`. A row is rule, line number from 1, source and target
+            with TAB between. Those that go because of others are last.
         wrong_bytes: stop: DataError at the first line that is not UTF-8; skip: a training pair with
             one is removed, dev and test keep it, with U+FFFD.
         known_tags: that make no other sentence of a source.
@@ -105,31 +103,28 @@ def clean(
 
     Raises DataError as `pair_blocks` and `decoded`.
     """
-    blocks: list[_Cleaned] = []
-    corpus_of: list[int] = []  # of each block
+    blocks: list[_CleanedBlock] = []
     gone: Counter[tuple[int, str]] = Counter()
     with ExitStack() as stack:
         names = [corpus.name for corpus in corpora if part == "train"]
         rows = [stack.enter_context(_removed_rows(removed, name, "wb")) for name in names]
         with open(text[0], "wb") as source, open(text[1], "wb") as target:
             for number, corpus in enumerate(corpora):
-                for cleaned in _read(part, corpus, wrong_bytes == "skip", known_tags):
-                    source.write(cleaned.kept[0])
-                    target.write(cleaned.kept[1])
+                for cleaned in _cleaned_blocks(part, corpus, wrong_bytes == "skip", known_tags):
+                    source.write(cleaned.text[0])
+                    target.write(cleaned.text[1])
                     if rows:
                         rows[number].write(cleaned.rows)
                     gone.update({(number, rule): n for rule, n in cleaned.removed.items()})
-                    blocks.append(cleaned._replace(kept=(b"", b""), rows=b""))
-                    corpus_of.append(number)
+                    cleaned.kept["corpus"] = number
+                    blocks.append(cleaned._replace(text=(b"", b""), rows=b""))
         for path, lines in sum((block.with_cr for block in blocks), Counter()).items():
             print_line(f"{lines:,} lines of {path} ended in CR LF; the CR was removed")
     inputs = [corpus.inputs[part].files for corpus in corpora if part in corpus.inputs]
     state = PartState(
         text,
-        inputs=[*map(joined, zip(*inputs, strict=True))],
-        keys=np.concatenate([block.keys for block in blocks]),
-        corpora=np.repeat(np.array(corpus_of, np.int32), [len(block.keys) for block in blocks]),
-        numbers=np.concatenate([block.numbers for block in blocks]),
+        inputs=[*map(joined_facts, zip(*inputs, strict=True))],
+        kept=np.concatenate([block.kept for block in blocks]),
         pairs_read=sum(block.pairs_read for block in blocks),
         text_bytes=np.sum([block.text_bytes for block in blocks], axis=0).tolist(),
         removed=gone,
@@ -137,8 +132,9 @@ def clean(
     del blocks
     rules = np.full(state.pairs, "", object)
     for number, corpus in enumerate(corpora if names else ()):
-        own = state.corpora == number
-        rules[own] = cleaning.repeated(corpus.rules, state.keys[own], held_out or {})
+        of_corpus = state.kept["corpus"] == number
+        keys = state.kept["keys"][of_corpus]
+        rules[of_corpus] = cleaning.repeated(corpus.rules, keys, held_out or {})
     if not rules.any():
         return state
     record_removed(state, names, removed, rules)
@@ -151,8 +147,9 @@ def record_removed(part: PartState, names: Sequence[str], folder: Path, rules: n
     with ExitStack() as stack:
         rows = [stack.enter_context(_removed_rows(folder, name, "ab")) for name in names]
         pairs = zip(*(compress(read_lines(path), rules) for path in part.text), strict=True)
-        for place, pair in zip(np.flatnonzero(rules), pairs, strict=True):
-            rows[part.corpora[place]].write(_row(rules[place], part.numbers[place], *pair))
+        gone = rules != ""
+        for rule, known, pair in zip(rules[gone], part.kept[gone], pairs, strict=True):
+            rows[known["corpus"]].write(_row(rule, known["line"], *pair))
 
 
 @contextmanager
@@ -171,7 +168,7 @@ def look_swapped(train: PartState, other: PartState, corpus: int) -> bool:
     runs = []
     for part in (train, other):
         for path in part.text:
-            some = [*islice(compress(read_lines(path), part.corpora == corpus), 2_000)]
+            some = [*islice(compress(read_lines(path), part.kept["corpus"] == corpus), 2_000)]
             runs.append({line[i : i + 3] for line in some for i in range(len(line) - 2)})
     sources, targets, source, target = runs
     as_named = len(source & sources) + len(target & targets)
@@ -189,19 +186,19 @@ def hold_out(
     """
     chosen = np.zeros(train.pairs, bool)
     for number, corpus in enumerate(corpora):
-        own, pairs = np.flatnonzero(train.corpora == number), corpus.dev_size
-        if pairs > len(own) // 2:
+        places, pairs = np.flatnonzero(train.kept["corpus"] == number), corpus.dev_size
+        if pairs > len(places) // 2:
             raise DataError(
                 f"{f'corpus {corpus.name}: dev_size' if corpus.name else '--dev-size'} {pairs} is "
-                f"more than half of the {len(own)} usable training pairs: give a smaller one."
+                f"more than half of the {len(places)} usable training pairs: give a smaller one."
             )
-        chosen[own[(2 * np.arange(pairs) + 1) * len(own) // (2 * pairs or 1)]] = True
+        chosen[places[(2 * np.arange(pairs) + 1) * len(places) // (2 * pairs or 1)]] = True
     dev = subset(train, dev_text, chosen)
     dev = replace(dev, pairs_read=dev.pairs, text_bytes=dev.kept_text_bytes, removed=Counter())
-    shared = cleaning.leaks(train.keys, dev.keys)
+    shared = cleaning.leaks(train.kept["keys"], dev.kept["keys"])
     rules = np.full(train.pairs, "", object)
     targets_too = np.array([corpus.rules.remove_leaks for corpus in corpora])
-    rules[shared[:, 1] & targets_too[train.corpora]] = TARGET_IN_DEV
+    rules[shared[:, 1] & targets_too[train.kept["corpus"]]] = TARGET_IN_DEV
     rules[shared[:, 0]] = IN_DEV
     rules[chosen] = HELD_OUT
     return _without(train, rest, rules), dev
@@ -209,21 +206,18 @@ def hold_out(
 
 def joined_parts(parts: Sequence[PartState], text: Paths) -> PartState:
     """Several small parts as one, its pairs in the order of their corpora."""
-    order = np.argsort(np.concatenate([part.corpora for part in parts]), kind="stable")
+    kept = np.concatenate([part.kept for part in parts])
+    order = np.argsort(kept["corpus"], kind="stable")
     for side, path in enumerate(text):
         lines = [line for part in parts for line in part.text[side].read_bytes().splitlines(True)]
         path.write_bytes(b"".join(lines[place] for place in order))
-    names = ("keys", "corpora", "numbers")
-    own: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts])[order] for name in names
-    }
     return replace(
         parts[0],
         text=text,
-        inputs=[*map(joined, zip(*(part.inputs for part in parts), strict=True))],
+        inputs=[*map(joined_facts, zip(*(part.inputs for part in parts), strict=True))],
         pairs_read=sum(part.pairs_read for part in parts),
         text_bytes=np.sum([part.text_bytes for part in parts], axis=0).tolist(),
-        **own,
+        kept=kept[order],
     )
 
 
@@ -233,37 +227,35 @@ def _without(part: PartState, text: Paths, rules: np.ndarray) -> PartState:
 
 
 def subset(part: PartState, text: Paths, which: np.ndarray) -> PartState:
-    """Some pairs of a part, bool [pairs], written to files of their own."""
+    """Some pairs of a part, bool [pairs], written to other files."""
     for path, new in zip(part.text, text, strict=True):
         with open(path, "rb") as lines, open(new, "wb") as stream:
             stream.writelines(compress(lines, which))
-    own = {name: getattr(part, name)[which] for name in ("keys", "corpora", "numbers")}
-    return replace(part, text=text, **own)
+    return replace(part, text=text, kept=part.kept[which])
 
 
-class _Cleaned(NamedTuple):
+class _CleanedBlock(NamedTuple):
     pairs_read: int
     text_bytes: tuple[int, int]
-    kept: tuple[bytes, bytes]
-    keys: np.ndarray
-    """of the kept pairs"""
-    numbers: np.ndarray
-    """line numbers of the kept pairs"""
+    text: tuple[bytes, bytes]
+    """sources and targets of the kept pairs"""
+    kept: np.ndarray
+    """_KEPT [pairs], the kept pairs; the number of their corpus is not set"""
     removed: Counter[str]
     rows: bytes
-    """of `removed.tsv.gz`"""
+    """rows of `removed.tsv.gz`"""
     with_cr: Counter[Path]
     """lines with CR before their end, by file"""
 
 
-def _read(
+def _cleaned_blocks(
     part: str, corpus: CorpusFiles, lenient: bool, known_tags: Sequence[str]
-) -> Iterator[_Cleaned]:
+) -> Iterator[_CleanedBlock]:
     if part not in corpus.inputs:
         return
     raw = corpus.inputs[part]
     cleaner = cleaning.Cleaner(corpus.rules, corpus.languages) if part == "train" else None
-    work = partial(_clean, cleaner, lenient, corpus.tags, known_tags)
+    work = partial(_clean_block, cleaner, lenient, corpus.tags, known_tags)
     total = None  # a file with both sides is read once
     if all(len(paths) > 1 for paths in raw.paths):
         total = sum(count_lines(paths[0]) for paths in raw.paths)
@@ -273,24 +265,25 @@ def _read(
             yield cleaned
 
 
-def _clean(
+def _clean_block(
     cleaner: cleaning.Cleaner | None, lenient: bool, tags: Sequence[str],
     known_tags: Sequence[str], job: tuple[Paths, int, LineBlock],
-) -> _Cleaned:  # fmt: skip
+) -> _CleanedBlock:  # fmt: skip
     """What a worker does with a block: decode, apply the rules (None: all stay), encode."""
     paths, before, block = job
     lines = [
         list(decoded(raw, block.first, lenient, str(path)))
         for raw, path in zip(block.lines, (paths[0], paths[-1]), strict=True)
     ]
-    kept: list[cleaning.Pair] = []
+    pairs: list[cleaning.Pair] = []
     numbers: list[int] = []
     rows: list[bytes] = []
     removed: Counter[str] = Counter()
-    pairs = zip(zip(*block.lines, strict=True), zip(*lines, strict=True), strict=True)
-    numbered = zip(count(before + block.first), pairs, block.rules or repeat(""), strict=False)
-    for number, (raw, pair), own_rule in numbered:
-        rule: str | None = own_rule
+    raw_and_text = zip(zip(*block.lines, strict=True), zip(*lines, strict=True), strict=True)
+    given_rules = block.rules or repeat("")
+    numbered = zip(count(before + block.first), raw_and_text, given_rules, strict=False)
+    for number, (raw, pair), given_rule in numbered:
+        rule: str | None = given_rule
         cleaned = plain(pair[0]), plain(pair[1])
         if cleaner and not rule:
             rule, cleaned = cleaner(*pair)
@@ -303,14 +296,15 @@ def _clean(
             if known_tags:  # but for what holds nothing to translate
                 has_text = without_tags(cleaned[0], known_tags).strip()
                 cleaned = " ".join((*tags, cleaned[0])) if has_text else "", cleaned[1]
-            kept.append(cleaned)
+            pairs.append(cleaned)
             numbers.append(number)
-    return _Cleaned(
+    kept = np.zeros(len(pairs), _KEPT)
+    kept["keys"], kept["line"] = cleaning.keys(pairs, known_tags), numbers
+    return _CleanedBlock(
         pairs_read=block.pairs,
         text_bytes=(len(_text(lines[0])), len(_text(lines[1]))),
-        kept=(_text(source for source, _ in kept), _text(target for _, target in kept)),
-        keys=cleaning.keys(kept, known_tags),
-        numbers=np.array(numbers, np.int64),
+        text=(_text(source for source, _ in pairs), _text(target for _, target in pairs)),
+        kept=kept,
         removed=removed,
         rows=b"".join(rows),
         with_cr=Counter(

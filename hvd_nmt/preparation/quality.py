@@ -1,6 +1,6 @@
 """What is known of the prepared text: `quality.json` in the data directory, and what is printed.
 
-Lengths are tokens with eos, before anything is cut or left out for its length. Leakage: training
+Lengths are tokens with eos, before anything is cut or removed for its length. Leakage: training
 pairs whose source or target is also a sentence of dev or test, on which BLEU is too good.
 """
 
@@ -30,7 +30,7 @@ def report(
 
     Args:
         parts: what the manifest records of "train", "dev" and "test".
-        lengths: int [2, pairs], tokens of the sources and targets of training, as `encode` tells.
+        lengths: int [2, pairs], tokens of the sources and targets of training, of `encode_part`.
         keys: their `cleaning.keys`.
         held_out: those of each other part.
     """
@@ -44,7 +44,7 @@ def report(
         "max_length": max_length,
         "over_max_length": _shares(too_long, len(keys)),
         "lengths": {side: _lengths(of) for side, of in zip(SIDES, lengths, strict=True)},
-        "duplicates": _shares([len(keys) - len(np.unique(each)) for each in of_pairs], len(keys)),
+        "duplicates": _shares([len(keys) - len(np.unique(key)) for key in of_pairs], len(keys)),
         "leakage": {part: _leakage(keys, held) for part, held in held_out.items()},
     }
 
@@ -60,18 +60,18 @@ def summary(out: Path) -> str:
         if part.truncated
     ]
     removed = report["removed"]
-    for each in manifest.corpora:
-        as_is = isinstance(each.weight, str)
-        weight = "each once an epoch" if as_is else f"weight {each.weight:g}"
-        pairs = f"{each.pairs['train']:,} training pairs"
-        words = ", ".join((each.direction, pairs, weight, *each.tags))
-        lines.append(f"corpus {each.name}: {words}")
-        counts = ", ".join(f"{pairs:,} {rule}" for rule, pairs in removed[each.name].items())
-        lines += [f"corpus {each.name}: removed {counts}"] if counts else []
+    for mixed in manifest.corpora:
+        as_is = isinstance(mixed.weight, str)
+        weight = "each once an epoch" if as_is else f"weight {mixed.weight:g}"
+        pairs = f"{mixed.pairs['train']:,} training pairs"
+        words = ", ".join((mixed.direction, pairs, weight, *mixed.tags))
+        lines.append(f"corpus {mixed.name}: {words}")
+        counts = ", ".join(f"{pairs:,} {rule}" for rule, pairs in removed[mixed.name].items())
+        lines += [f"corpus {mixed.name}: removed {counts}"] if counts else []
     kind = "joint"
-    if own := manifest.source_vocabulary_size:
+    if source_rows := manifest.source_vocabulary_size:
         kind, pieces = "target", manifest.source_vocabulary_pieces
-        lines.append(f"source vocabulary: {pieces:,} pieces, {own:,} embedding rows")
+        lines.append(f"source vocabulary: {pieces:,} pieces, {source_rows:,} embedding rows")
     rows = f"{manifest.vocabulary_size:,} embedding rows"
     asked = 0 if "vocabulary" in manifest.request else manifest.request.get("pieces", 0)
     if manifest.vocabulary_pieces < asked:
@@ -90,7 +90,7 @@ def table(report: Mapping[str, Any]) -> Iterator[str]:
         )
         pairs_read = part["pairs_read"]
         tagged = any(part[side]["kept_mb"] > part[side]["read_mb"] for side in SIDES)
-        kept += " kept" + ", tags counted" * tagged
+        kept += " kept, tags counted" if tagged else " kept"
         yield f"{name:6} {pairs_read:,} pairs, {read} read; {part['pairs']:,} pairs, {kept}"
         for rule, count in part["removed"].items():
             yield f"{'':6} {count:>12,}  {_percent(count, pairs_read):>8}  removed: {rule}"
@@ -100,11 +100,11 @@ def table(report: Mapping[str, Any]) -> Iterator[str]:
             f"train  {what}: {of['pairs']:,} pairs ({_percent(of['pairs'], of['of'])}), "
             f"{of['source']:,} sources, {of['target']:,} targets"
         )
-    for part, found in report["leakage"].items():
+    for part, leaked in report["leakage"].items():
         yield (
-            f"train  leakage from {part}: {found['train_pairs']:,} training pairs; "
-            f"{found['source']:,} sources, {found['target']:,} targets, {found['both']:,} both "
-            f"of its {found['pairs']:,}"
+            f"train  leakage from {part}: {leaked['train_pairs']:,} training pairs; "
+            f"{leaked['source']:,} sources, {leaked['target']:,} targets, {leaked['both']:,} both "
+            f"of its {leaked['pairs']:,}"
         )
     for side in SIDES:
         of = report["lengths"][side]
@@ -149,7 +149,7 @@ def _leakage(train: np.ndarray, held_out: np.ndarray) -> dict[str, int]:
     """Counts the training pairs that leak, and the pairs of the other part that they give away."""
     leaking = train[leaks(train, held_out).any(axis=1)]
     given_away = leaks(held_out, leaking)
-    pairs, leaking_pairs = (pair_keys(np.sort(each, axis=1)) for each in (held_out, leaking))
+    pairs, leaking_pairs = (pair_keys(np.sort(sides, axis=1)) for sides in (held_out, leaking))
     return {
         "pairs": len(held_out),
         "train_pairs": len(leaking),

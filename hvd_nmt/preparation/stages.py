@@ -19,63 +19,66 @@ from hvd_nmt.common.progress import announce, print_line
 from hvd_nmt.common.version import __version__
 from hvd_nmt.data import corpus
 from hvd_nmt.data.text import read_lines
-from hvd_nmt.preparation import corpora, embedded, encoding, parts, quality, subwords, survey
-from hvd_nmt.preparation.corpora import CorpusFiles, Input, Paths
+from hvd_nmt.preparation import corpus_files, embedded, encoding, parts, quality, subwords, survey
+from hvd_nmt.preparation.corpus_files import CorpusFiles, Input, Paths
 from hvd_nmt.preparation.encoding import LengthLimit
 from hvd_nmt.preparation.normalization import normalized, with_rule
 from hvd_nmt.preparation.options import PreparationOptions
 from hvd_nmt.preparation.parts import PartState
 
 _ROUGH_PAIRS, _ROUGH_COVERAGE = 100_000, 0.995
-"""by which training pairs are judged before the vocabulary is learned"""
+"""pairs and coverage of the vocabulary by which pairs are judged before the real one is learned"""
 
 
-def make(
-    options: PreparationOptions, found: Sequence[CorpusFiles], request: dict[str, Any], result: Path
-) -> None:
+def make_data_directory(
+    options: PreparationOptions, corpora: Sequence[CorpusFiles], request: dict[str, Any],
+    result: Path,
+) -> None:  # fmt: skip
     """Makes the data directory that `request` describes; DataError: no training pair is left."""
     work = result / "work"
     work.mkdir()
     if options.dataset == "embedded":
         raw = {part: Input.of([paths]) for part, paths in embedded.unpack(work).items()}
-        found = [replace(found[0], inputs=raw)]
-    build = _Build(options, found, result, work)
+        corpora = [replace(corpora[0], inputs=raw)]
+    build = _Build(options, corpora, result, work)
     for number, path in enumerate(options.vocabularies):
         subwords.require_fit(path, () if number else build.tags)  # tags are of sources
-    made = _clean(build)
+    made = _clean_parts(build)
     for part in reversed(made):
         _require_pairs(part, made[part])
-    for part, number in product([name for name in made if name != "train"], range(len(found))):
-        if part in found[number].inputs and parts.look_swapped(made["train"], made[part], number):
-            files = found[number].inputs[part].paths[0]
+    for part, number in product([name for name in made if name != "train"], range(len(corpora))):
+        if part in corpora[number].inputs and parts.look_swapped(made["train"], made[part], number):
+            files = corpora[number].inputs[part].paths[0]
             source, target = files[0], files[-1]
             print_line(
                 f"The files of {part} or of train look swapped: {source} reads like the targets of "
                 f"train, {target} like the sources. Exchange the wrong ones, with --overwrite."
             )
-    if any(each.dev_size for each in found):
+    if any(corpus.dev_size for corpus in corpora):
         held = build.paths(work if "dev" in made else result, "dev")
-        made["train"], dev = parts.hold_out(made["train"], found, held, build.paths(work, "rest"))
+        rest = build.paths(work, "rest")
+        made["train"], dev = parts.hold_out(made["train"], corpora, held, rest)
         if "dev" in made:
             dev = parts.joined_parts([made["dev"], dev], build.paths(result, "dev"))
         made["dev"] = dev
     models = _vocabularies(build, made["train"])
-    before, names = replace(made["train"]), [each.name for each in found]
-    lengths = encoding.encode(
+    before, names = replace(made["train"]), [corpus.name for corpus in corpora]
+    lengths = encoding.encode_part(
         made["train"], models, build.limit, build.paths(result, "train"), is_train=True,
-        copying=options.copying, languages=[each.languages for each in found],
+        copying=options.copying, languages=[corpus.languages for corpus in corpora],
     )  # fmt: skip
-    encoding.encode(made["dev"], models, build.limit, build.paths(result, "dev"), is_train=False)
+    dev_stems = build.paths(result, "dev")
+    encoding.encode_part(made["dev"], models, build.limit, dev_stems, is_train=False)
     _require_pairs("train", made["train"], f", --max-length {options.max_length}")
-    too_long = encoding.left_out(lengths, build.limit)
+    too_long = encoding.removed_by_length(lengths, build.limit)
     if too_long.any():
         parts.record_removed(before, names, result, too_long)
-    surveyed = list(survey.lines(found, made | {"train": before}, models))
+    surveyed = list(survey.lines(corpora, made | {"train": before}, models))
     shutil.rmtree(work)
     manifest = _manifest(build, made, request, *models)
     corpus.write_manifest(result, manifest)
     report = quality.report(
-        build.languages, manifest.parts, lengths, made["train"].keys, _held_out(made),
+        build.languages, manifest.parts, lengths, before.kept["keys"], _held_out(made),
         options.max_length,
     ) | {"survey": surveyed, "removed": {
         name: made["train"].removed_by_rule(number) for number, name in enumerate(names) if name
@@ -89,12 +92,12 @@ class _Build:
     """A data directory in the making: what several stages need to know."""
 
     def __init__(
-        self, options: PreparationOptions, found: Sequence[CorpusFiles], result: Path, work: Path
+        self, options: PreparationOptions, corpora: Sequence[CorpusFiles], result: Path, work: Path
     ) -> None:
-        self.options, self.corpora = options, found
+        self.options, self.corpora = options, corpora
         self.result, self.work = result, work
-        self.languages = corpora.side_names(found)
-        tags = (*options.learning.tags, *(tag for each in found for tag in each.tags))
+        self.languages = corpus_files.side_names(corpora)
+        tags = (*options.learning.tags, *(tag for corpus in corpora for tag in corpus.tags))
         self.tags = tuple(dict.fromkeys(tags))
         self.limit = LengthLimit(options.max_length, skip=options.too_long == "skip")
 
@@ -103,13 +106,13 @@ class _Build:
         return folder / f"{name}.{self.languages[0]}", folder / f"{name}.{self.languages[1]}"
 
 
-def _clean(build: _Build) -> dict[str, PartState]:
+def _clean_parts(build: _Build) -> dict[str, PartState]:
     """Writes the clean text of all parts, train last: what the others hold is taken out of it."""
     made: dict[str, PartState] = {}
     for part in ("dev", "test", "train"):
-        if any(part in each.inputs for each in build.corpora):
+        if any(part in corpus.inputs for corpus in build.corpora):
             text = build.paths(build.work if part == "train" else build.result, part)
-            made[part] = parts.clean(
+            made[part] = parts.clean_part(
                 part, build.corpora, text, build.result, wrong_bytes=build.options.wrong_bytes,
                 known_tags=build.tags, held_out=_held_out(made),
             )  # fmt: skip
@@ -118,7 +121,7 @@ def _clean(build: _Build) -> dict[str, PartState]:
 
 def _held_out(made: Mapping[str, PartState]) -> dict[str, np.ndarray]:
     """The `cleaning.keys` of the pairs of dev and test."""
-    return {name: made[name].keys for name in ("dev", "test") if name in made}
+    return {name: made[name].kept["keys"] for name in ("dev", "test") if name in made}
 
 
 def _vocabularies(build: _Build, train: PartState) -> encoding.Models:
@@ -151,11 +154,11 @@ def _learned(build: _Build, train: PartState) -> list[bytes]:
     except DataError:  # the real ones, which have more characters, say what is wrong
         kept = np.ones(sample.pairs, bool)
     else:
-        lengths = encoding.encode(
+        lengths = encoding.encode_part(
             replace(sample, removed=Counter()), (rough[0], rough[-1]), build.limit,
             build.paths(build.work, "rough"), is_train=True,
         )  # fmt: skip
-        kept = encoding.left_out(lengths, build.limit) == ""
+        kept = encoding.removed_by_length(lengths, build.limit) == ""
     # The end says of how many pairs none is left.
     return _trained(build, sample.text, kept if kept.any() else ~kept)
 
@@ -197,16 +200,16 @@ def _manifest(
     # Where two models give each piece the same id, as in OPUS-MT, one matrix serves both sides.
     has_own_rows = has_own and pieces != subwords.pieces(target)
     pairs = {
-        part: np.bincount(state.corpora, minlength=len(build.corpora))
+        part: np.bincount(state.kept["corpus"], minlength=len(build.corpora))
         for part, state in made.items()
     }
     mixed = [
         corpus.MixedCorpus(
-            each.name, *each.languages, list(each.tags), each.weight, each.date,
+            files.name, *files.languages, list(files.tags), files.weight, files.date,
             pairs={part: int(of_part[number]) for part, of_part in pairs.items()},
         )
-        for number, each in enumerate(build.corpora)
-        if each.name
+        for number, files in enumerate(build.corpora)
+        if files.name
     ]  # fmt: skip
     return corpus.DataManifest(
         format_version=corpus.FORMAT_VERSION,

@@ -109,7 +109,7 @@ def train(
 
 
 def _with_space_before(model: bytes, tags: Sequence[str]) -> bytes:
-    """Make the space before a tag part of its piece; SentencePiece would give it one of its own."""
+    """Make the space before a tag part of its piece; SentencePiece would make it a piece."""
     if not tags:
         return model
     parsed = sentencepiece_model.parsed(model)
@@ -122,9 +122,9 @@ def _with_space_before(model: bytes, tags: Sequence[str]) -> bytes:
 def spread(pairs: int, most: int) -> np.ndarray:
     """Which pairs to train on, evenly spread: at most `most`, for memory (0: all); bool [pairs]."""
     chosen = min(most or pairs, pairs)
-    found = np.zeros(pairs, bool)
-    found[-(-np.arange(1, chosen + 1) * pairs // max(chosen, 1)) - 1] = True
-    return found
+    which = np.zeros(pairs, bool)
+    which[-(-np.arange(1, chosen + 1) * pairs // max(chosen, 1)) - 1] = True
+    return which
 
 
 def rounded_up(pieces: int) -> int:
@@ -148,7 +148,7 @@ def require_fit(path: Path, tags: Iterable[str]) -> None:
     """See that a model has this package's ids, and the tags, or raise DataError."""
     try:
         content = path.read_bytes()
-        if not content:  # SentencePiece takes nothing for a model without pieces
+        if not content:  # SentencePiece reads it as a model that has no pieces
             raise RuntimeError("it is empty")
         model = load(content)
     except OSError as error:

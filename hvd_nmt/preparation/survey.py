@@ -13,7 +13,7 @@ from hvd_nmt.data.language import named, script_shares, scripts
 from hvd_nmt.data.sentencepiece_model import without_tags
 from hvd_nmt.data.text import read_lines
 from hvd_nmt.preparation import cleaning, subwords
-from hvd_nmt.preparation.corpora import CorpusFiles
+from hvd_nmt.preparation.corpus_files import CorpusFiles
 from hvd_nmt.preparation.encoding import Models
 from hvd_nmt.preparation.normalization import changes, normalizer, normalizer_of
 from hvd_nmt.preparation.parts import PartState
@@ -24,7 +24,7 @@ _SAMPLE = 1_000
 _SHOWN = 3
 """the most frequent changes, or unknown characters"""
 _LEAST_SHARE = 0.01
-"""of the letters, to name a script"""
+"""share of the letters of a script that is named"""
 
 
 def lines(
@@ -41,8 +41,8 @@ def lines(
     train = parts["train"]
     for number, corpus in enumerate(corpora):
         start = f"corpus {corpus.name}:" if corpus.name else "train "
-        own, chosen = np.flatnonzero(train.corpora == number), np.zeros(train.pairs, bool)
-        chosen[own[subwords.spread(len(own), _SAMPLE)]] = True
+        places, chosen = np.flatnonzero(train.kept["corpus"] == number), np.zeros(train.pairs, bool)
+        chosen[places[subwords.spread(len(places), _SAMPLE)]] = True
         sources, targets = (list(compress(read_lines(path), chosen)) for path in train.text)
         sample = [without_tags(line, corpus.tags) for line in sources], targets
         for remark in _of_corpus(corpus, sample, normal):
@@ -56,7 +56,7 @@ def lines(
             ids = subwords.encode_lines(model, text)
             unknown = [
                 {*function(line)} - known
-                for line, own in zip(text, ids, strict=True) if UNK in own
+                for line, of_line in zip(text, ids, strict=True) if UNK in of_line
             ]  # fmt: skip
             if unknown:
                 counts = Counter(one for characters in unknown for one in characters)
@@ -79,8 +79,8 @@ def _of_corpus(
         except ConfigError as error:
             yield f"{error} Until then its words are those between blanks."
     for side, function, text in zip(SIDES, normal, sample, strict=True):
-        count, found = changes(function, text)
-        most = (f"{named(a)} to {named(b) or 'nothing'}" for (a, b), _ in found.most_common(_SHOWN))
+        count, made = changes(function, text)
+        most = (f"{named(a)} to {named(b) or 'nothing'}" for (a, b), _ in made.most_common(_SHOWN))
         if count:
             yield f"normalization changes {100 * count / of:.2f} % of {side}s: {', '.join(most)}"
     if would := changes(normalizer("visible"), sample[1])[0] - changes(normal[1], sample[1])[0]:

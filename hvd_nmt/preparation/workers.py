@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 _JOBS_PER_WORKER = 3  # one in work, the others done and waiting for their turn
 _work: Callable[[Any], Any]
-"""of a worker process"""
+"""work of this process, if it is a worker"""
 
 
 def in_order(work: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:

@@ -15,7 +15,7 @@ from backports import zstd
 from hvd_nmt import prepare
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.data.text import read_lines
-from hvd_nmt.preparation import bitext, corpora
+from hvd_nmt.preparation import bitext, corpus_files
 from hvd_nmt.preparation.bitext import ANOTHER_SEGMENT, FEW_COLUMNS, NO_SEGMENT, Columns
 
 PAIRS = [(f"the dog {i}", f"der Hund ä {i}") for i in range(60)]
@@ -177,5 +177,5 @@ def test_what_looked_like_another_kind(tmp_path):
     prose = tmp_path / "us.es"
     prose.write_text("a" * 256 + " ustar es ajustar\n")
     assert list(read_lines(prose)) == ["a" * 256 + " ustar es ajustar"]
-    copied = corpora.Input.of([(prose, prose)])
+    copied = corpus_files.Input.of([(prose, prose)])
     assert [block.pairs for _, _, block in copied.blocks()] == [1]

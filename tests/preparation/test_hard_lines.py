@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hvd_nmt.data import text
 from hvd_nmt.preparation import encoding, parts, subwords
 from hvd_nmt.preparation.cleaning import CleaningRules
-from hvd_nmt.preparation.corpora import CorpusFiles, Input
+from hvd_nmt.preparation.corpus_files import CorpusFiles, Input
 from hvd_nmt.preparation.encoding import LengthLimit
 
 LINES = 250  # for each of 100 examples
@@ -72,11 +72,11 @@ def test_pairs_stay_pairs(tmp_path_factory, seed, block_pairs):
     inputs = [tuple(file_of(directory, *side, chance) for side in zip(names, sides, strict=True))]
     out = directory / "text.en", directory / "text.de"
     files = CorpusFiles("", ("en", "de"), {"train": Input.of(inputs)}, CleaningRules())
-    part = parts.clean("train", [files], out, directory, wrong_bytes="skip")
+    part = parts.clean_part("train", [files], out, directory, wrong_bytes="skip")
     stems = directory / "ids.en", directory / "ids.de"
     limit = LengthLimit(20, skip=False)
     with mock.patch.object(text, "BLOCK_PAIRS", block_pairs):
-        lengths = encoding.encode(part, (model(), model()), limit, stems, is_train=False)
+        lengths = encoding.encode_part(part, (model(), model()), limit, stems, is_train=False)
 
     expected = [tuple(map(meant, pair)) for pair in zip(*sides, strict=True)]
     whole = [pair for pair in expected if None not in pair]

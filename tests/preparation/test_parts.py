@@ -12,7 +12,7 @@ from hvd_nmt.common.errors import DataError
 from hvd_nmt.data import text
 from hvd_nmt.preparation import cleaning, parts, workers
 from hvd_nmt.preparation.cleaning import CleaningRules
-from hvd_nmt.preparation.corpora import CorpusFiles, Input
+from hvd_nmt.preparation.corpus_files import CorpusFiles, Input
 
 RULES = CleaningRules(clean="none", remove_duplicates=True, remove_leaks=True)
 
@@ -27,7 +27,7 @@ def read(directory, source, target, n_files=1, **how):
         inputs.append(paths)
     out = directory / "text.en", directory / "text.de"
     files = CorpusFiles("", ("en", "de"), {"train": Input.of(inputs)}, RULES)
-    part = parts.clean("train", [files], out, directory, **how)
+    part = parts.clean_part("train", [files], out, directory, **how)
     return part, [path.read_bytes().split(b"\n")[:-1] for path in part.text]
 
 

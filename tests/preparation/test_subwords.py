@@ -71,11 +71,16 @@ def test_what_sentencepiece_would_misread_is_refused(changes, said):
         subwords.Learning(**changes)
 
 
-def test_a_vocabulary_with_its_spaces_behind_words_is_refused(tmp_path):
-    prefix = tmp_path / "suffix"
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [({"treat_whitespace_as_suffix": True, "pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3},
+      "train it without --treat_whitespace_as_suffix"),
+     ({}, r"theirs\.model has other ids for pad, eos, bos and unk")],
+)  # fmt: skip
+def test_a_vocabulary_of_another_form_is_refused(tmp_path, options, says):
+    prefix = tmp_path / "theirs"
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES), model_prefix=prefix, vocab_size=80, pad_id=0, eos_id=1,
-        bos_id=2, unk_id=3, treat_whitespace_as_suffix=True, minloglevel=2,
-    )  # fmt: skip
-    with pytest.raises(DataError, match="train it without --treat_whitespace_as_suffix"):
+        sentence_iterator=iter(LINES), model_prefix=prefix, vocab_size=80, minloglevel=2, **options
+    )
+    with pytest.raises(DataError, match=says):
         subwords.require_fit(prefix.with_suffix(".model"), [])

@@ -9,7 +9,7 @@ from hvd_nmt import prepare
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config.mixture import AS_IS
 from hvd_nmt.data import corpus, sentencepiece_model
-from hvd_nmt.preparation import corpora, subwords
+from hvd_nmt.preparation import corpus_files, subwords
 from hvd_nmt.preparation.cleaning import CleaningRules
 
 WORDS = ["the", "a", "dog", "man", "tree", "house", "sees", "likes", "red", "big", "old", "and",
@@ -107,8 +107,6 @@ def test_a_directory_of_several_corpora(files, capsys):
     assert "corpus crawled: en-de, 120 training pairs, each once an epoch, <2de>, <web>" in said
     assert prepared(files) == 0
     assert "nothing to prepare" in capsys.readouterr().out
-    assert prepared(files, YAML.replace("weight: 2", "weight: 3")) == 3
-    assert "other settings" in capsys.readouterr().err
     # A vocabulary that is given must have the tags.
     given = ["--vocabulary", str(data.spm_path)]
     words = ["--corpora", str(files / "corpora.yaml"), "--out", str(files / "again"), *given]
@@ -175,9 +173,6 @@ def test_files_with_both_sides_held_out_pairs_and_text_that_yaml_takes_for_other
     assert rows[0] == f"column 1 below 0.5\t1\t{line(0)}\tLE {line(0)}"
     assert prepared(files, WHOLE) == 0
     assert "nothing to prepare" in capsys.readouterr().out
-    for old, new in (("1: 0.5", "1: 0.6"), ("dev_size: 3", "dev_size: 4")):
-        assert prepared(files, WHOLE.replace(old, new)) == 3
-        assert "other settings" in capsys.readouterr().err
     assert prepared(files, WHOLE.replace("dev_size: 3", "dev_size: 26"), "--overwrite") == 3
     assert "corpus on: dev_size 26 is more than half of the 50" in capsys.readouterr().err
 
@@ -202,7 +197,7 @@ def test_what_the_file_cannot_say(files, change, said):
     path = files / "corpora.yaml"
     path.write_text(YAML.replace(*change), encoding="utf-8")
     with pytest.raises(ConfigError) as raised:
-        corpora.read(path, ("en", "de"), CleaningRules(clean="none"), files)
+        corpus_files.read_corpora(path, ("en", "de"), CleaningRules(clean="none"), files)
     assert said in str(raised.value)
     assert str(raised.value).startswith(str(path))
 

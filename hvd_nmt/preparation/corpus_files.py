@@ -1,9 +1,8 @@
-"""Corpora and their files: one of the command line, or several of the YAML file of `--corpora`.
+"""The raw files of corpora: one of the command line, or several of the YAML file of `--corpora`.
 
 The file's form is in docs/guide/corpora.md. Paths in it are relative to it.
 """
 
-import dataclasses
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,43 +38,43 @@ class Input(NamedTuple):
     facts: Sequence[tuple[FileFacts, FileFacts]]
     """what each of these files is"""
     languages: tuple[str, str] = ("", "")
-    """of source and target, by which a file with both sides is read"""
+    """source and target language, by which a file with both sides is read"""
     columns: Columns = Columns()
-    """of a TSV file"""
+    """columns of a TSV file"""
 
     @classmethod
     def of(
         cls, paths: Sequence[Paths], languages: tuple[str, str] = ("", ""),
         columns: Columns | None = None,
     ) -> "Input":  # fmt: skip
-        """Reads the files' digests; raises as `facts`, and as `require_one_side`."""
-        found = []
+        """Reads the files' digests; raises as `file_facts`, and as `require_one_side`."""
+        pairs = []
         for files in paths:
-            own = [facts(file) for file in files]
-            found.append((own[0], own[-1]))
+            facts = [file_facts(file) for file in files]
+            pairs.append((facts[0], facts[-1]))
             for side in {*files} if len(files) > 1 else ():
                 bitext.require_one_side(side)
-        return cls(paths, found, languages, columns or Columns())
+        return cls(paths, pairs, languages, columns or Columns())
 
     @property
     def files(self) -> list[FileFacts]:
         """What all sources and all targets are; of several files, the digest of their digests."""
-        return [*map(joined, zip(*self.facts, strict=True))]
+        return [*map(joined_facts, zip(*self.facts, strict=True))]
 
     def blocks(self) -> Iterator[tuple[Paths, int, LineBlock]]:
         """The line pairs, their files, the pairs of the files before; raises as `pair_blocks`."""
         before = 0
         for paths in self.paths:
             if len(paths) == 1:
-                found = bitext.blocks(paths[0], self.languages, self.columns)
+                blocks = bitext.blocks(paths[0], self.languages, self.columns)
             else:
-                found = pair_blocks(*paths)
-            for block in found:
+                blocks = pair_blocks(*paths)
+            for block in blocks:
                 yield paths, before, block
             before += block.first + block.pairs - 1
 
 
-def facts(path: Path) -> FileFacts:
+def file_facts(path: Path) -> FileFacts:
     """What a file is; DataError: it cannot be read, or not more than once."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise DataError(
@@ -88,7 +87,7 @@ def facts(path: Path) -> FileFacts:
         raise DataError(f"Cannot read {path}: {error.strerror or error}. Check the path.") from None
 
 
-def joined(files: Sequence[FileFacts]) -> FileFacts:
+def joined_facts(files: Sequence[FileFacts]) -> FileFacts:
     """What one file after the other is: of several, the digest of their digests."""
     if len(files) == 1:
         return files[0]
@@ -104,11 +103,11 @@ class CorpusFiles:
     name: str
     """"" of the only one that options of the command line name"""
     languages: tuple[str, str]
-    """of source and target"""
+    """source and target language"""
     inputs: Mapping[str, Input]
     """the files of train, and of dev and test where it has them"""
     rules: CleaningRules
-    """which training pairs are removed"""
+    """rules by which training pairs are removed"""
     tags: tuple[str, ...] = ()
     """pieces in front of each source"""
     weight: Weight = AS_IS
@@ -117,28 +116,6 @@ class CorpusFiles:
     """when the text was collected, for the reader of a report"""
     dev_size: int = 0
     """training pairs to hold out for dev, evenly spread"""
-
-    def request(self) -> dict[str, Any]:
-        """All that decides the result, as plain JSON values; not the names of the files.
-
-        Later settings are left out at their defaults.
-        """
-        columns = {part: raw.columns for part, raw in self.inputs.items()}
-        given = {part: repr(of) for part, of in columns.items() if of != Columns()}
-        later = {"columns": given, "dev_size": self.dev_size}
-        return {name: value for name, value in later.items() if value} | {
-            "name": self.name,
-            "languages": list(self.languages),
-            "rules": dataclasses.asdict(self.rules),
-            "tags": list(self.tags),
-            "weight": self.weight,
-            "date": self.date,
-            "n_best": False,  # as directories of older versions have it
-            "inputs": {
-                part: [[file.sha256 for file in pair] for pair in raw.facts]
-                for part, raw in self.inputs.items()
-            },
-        }
 
 
 def side_names(corpora: Iterable[CorpusFiles]) -> tuple[str, str]:
@@ -155,36 +132,36 @@ def both_sides(name: str, folder: Path, languages: tuple[str, str], cache: Path)
     return (folder / name,)
 
 
-def read(
+def read_corpora(
     path: Path, languages: tuple[str, str], rules: CleaningRules, cache: Path
 ) -> list[CorpusFiles]:
     """The corpora that a YAML file names, with the digests of their files.
 
     `languages` are those of a corpus that names none; each may change some of the `rules`.
     `cache` keeps what mtdata downloads. ConfigError: the file cannot be read or says what cannot
-    be; DataError: as `facts`.
+    be; DataError: as `file_facts`.
     """
     values = read_yaml(path, _TEXTS)
     entries = values.get("corpora")
     if len(values) != 1 or not isinstance(entries, list):
         raise ConfigError(f"{path} must have one list named corpora.")
-    found: list[CorpusFiles] = []
+    corpora: list[CorpusFiles] = []
     for number, entry in enumerate(entries, start=1):
         if not isinstance(entry, dict):
             raise ConfigError(f"{path}: corpus {number} must be a mapping with a name and files.")
         name = entry.get("name", f"number {number}")
         try:
-            found.append(_corpus(entry, path.parent, languages, rules, cache))
+            corpora.append(_corpus(entry, path.parent, languages, rules, cache))
         except (ConfigError, DataError) as error:
             raise type(error)(f"{path}: corpus {name}: {error}") from None
-        if name in (corpus.name for corpus in found[:-1]):
+        if name in (corpus.name for corpus in corpora[:-1]):
             raise ConfigError(f"{path}: two corpora are named {name}: give each its own name.")
-    if not any(corpus.dev_size or "dev" in corpus.inputs for corpus in found):
+    if not any(corpus.dev_size or "dev" in corpus.inputs for corpus in corpora):
         raise ConfigError(
             f"{path}: no corpus has a dev part: give at least one `dev: {{source: ..., target: "
             "...}` or `dev_size: 1000`, by which training is judged."
         )
-    return found
+    return corpora
 
 
 def require_language(name: Any) -> None:
