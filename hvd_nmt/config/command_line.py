@@ -66,8 +66,9 @@ def run_config(kind: type[Options], name: str, description: str, argv: Sequence[
     lines = [f"  --preset {name:9}  {line}" for name, (line, _) in table.items()]
     files = "  --config FILE.yaml  values over the preset, such as config.yaml of any run"
     text = "\n".join([description, "Presets (default: demo):", *lines, files])
-    own = kind(**{field.name: getattr(default, field.name) for field in dataclasses.fields(Config)})
-    return options(kind, name, text, words, own)
+    fields = dataclasses.fields(Config)
+    defaults = kind(**{field.name: getattr(default, field.name) for field in fields})
+    return options(kind, name, text, words, defaults)
 
 
 def is_first_rank() -> bool:
@@ -138,12 +139,12 @@ def options(
 
 def _sentence(box: str, names: Iterable[str]) -> str:
     """What tyro says in a box below its title, in a few words."""
-    said = " ".join(re.sub("[─-╿|]|-{4,}", " ", box.strip().partition("\n")[2]).split())
-    if unknown := re.search(r"Unrecognized options: ([^\s,=]+)", said):
+    text = " ".join(re.sub("[─-╿|]|-{4,}", " ", box.strip().partition("\n")[2]).split())
+    if unknown := re.search(r"Unrecognized options: ([^\s,=]+)", text):
         return f"There is no option {unknown[1]}{nearest(unknown[1], names)}"
     for pattern, words in _PLAIN.items():
-        said = re.sub(pattern, words, said)
-    return said
+        text = re.sub(pattern, words, text)
+    return text
 
 
 def _rows(kind: type, default: Any, prefix: str = "") -> dict[str, str]:
@@ -152,7 +153,7 @@ def _rows(kind: type, default: Any, prefix: str = "") -> dict[str, str]:
     It also gives tyro each docstring of a field as one line to fill.
     """
     bases = map(docstring_parser.parse_from_object, reversed(kind.__mro__[:-1]))
-    texts = {each.arg_name: str(each.description) for base in bases for each in base.params}
+    texts = {entry.arg_name: str(entry.description) for base in bases for entry in base.params}
     hints, rows = typing.get_type_hints(kind), dict[str, str]()
     annotated = typing.get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):

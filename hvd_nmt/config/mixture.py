@@ -25,7 +25,7 @@ class Stage:
     until: int | Literal["end"]
     """last step of the stage"""
     weights: Mapping[str, Weight]
-    """of each corpus in use, by name"""
+    """weight of each corpus in use, by name"""
 
 
 Stages = tuple[Stage, ...]

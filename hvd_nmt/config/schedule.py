@@ -22,10 +22,13 @@ class Schedule:
     Sources: Vaswani et al. 2017, eq. 3, counted in updates done, from 0 (`transformer_policy`, as
     OpenSeq2Seq calls it); Loshchilov and Hutter 2017 (`cosine`, without restarts); Hu et al. 2024
     (`warmup_stable_decay`).
+
+    A new decay is a value of `Decay`, words in `_FALLS`, and a case of `_rate_of_update` and of
+    `formula`.
     """
 
     factor: float
-    """of `transformer_policy` the factor of the whole schedule; of the others the highest rate"""
+    """factor of the whole schedule with `transformer_policy`; with the others the highest rate"""
     width: float
     """d, width of the model; only `transformer_policy` asks for it"""
     warmup_steps: float

@@ -23,9 +23,9 @@ from hvd_nmt.config.mixture import Stage
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.data.mixed_epochs import MixedEpochs
 
-# Target lengths are sorted in bands of two, never more: one bit of the sort key says which. With
-# bands of one the source is padded more (Multi30k, 4,096 tokens a step: 10.5 % in place of 7.2 %),
-# and more of the same sentences meet again in the next epoch.
+# Target lengths are sorted in bands of two, never more: one bit of the sort key has the place in
+# the band. With bands of one the source is padded more (Multi30k, 4,096 tokens a step: 10.5 %, not
+# 7.2 %). More of the same sentences meet again in the next epoch, too.
 BAND_WIDTH_TOKENS = 2
 
 
@@ -54,14 +54,14 @@ class BatchPlan:
     source_lengths: np.ndarray
     """int [sentences], tokens of each source sentence, eos counted"""
     target_lengths: np.ndarray
-    """the same of the targets"""
+    """int [sentences], tokens of each target sentence, eos counted"""
     tokens_per_step: int
     """real target tokens of one step over all ranks"""
     seed: int
     mixture: MixedEpochs | None = None
-    """which sentences an epoch has; None: all, each once"""
+    """sentences of each epoch; None: all, each once"""
     copies: int = 1
-    """of each sentence, one after the other"""
+    """copies of each sentence, one after the other"""
 
     def __post_init__(self) -> None:
         longest = int(self.target_lengths.max())
@@ -79,8 +79,8 @@ class BatchPlan:
         """The plan of prepared training data, whose corpora stages may mix; raises as the class."""
         mixture = None
         if stages or data.manifest.corpora:
-            found = MixedEpochs.of(data, stages, tokens_per_step, seed)
-            mixture = None if found.is_plain else found
+            mixed = MixedEpochs.of(data, stages, tokens_per_step, seed)
+            mixture = None if mixed.is_plain else mixed
         lengths = data.epochs.source.lengths, data.epochs.target.lengths
         return cls(*lengths, tokens_per_step, seed, mixture, data.manifest.copies or 1)
 
@@ -164,7 +164,7 @@ class EpochPlan:
     source_tokens: np.ndarray
     """int64 [steps], real source tokens over all ranks, eos counted"""
     target_tokens: np.ndarray
-    """the same of the targets"""
+    """int64 [steps], real target tokens over all ranks, eos counted"""
 
     @property
     def steps(self) -> int:
@@ -216,7 +216,7 @@ def cut(lengths: np.ndarray, steps: int) -> np.ndarray:
     tokens = np.cumsum(lengths, dtype=np.int64)
     wanted = np.arange(1, steps, dtype=np.int64) * tokens[-1] // steps
     inner = np.searchsorted(tokens, wanted) + 1
-    # One sentence may be longer than a step's share, and two cuts then fall together: keep at
+    # One sentence may be longer than a step's share, and two cuts are then the same place. Keep at
     # least one sentence in each step, counted from the left and then from the right.
     counter = np.arange(1, steps, dtype=np.int64)
     inner = np.maximum.accumulate(np.maximum(inner - counter, 0)) + counter

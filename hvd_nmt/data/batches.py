@@ -63,11 +63,10 @@ def batches(
             sentences = epoch_plan.sentences(at)
             tokens = int(epoch_plan.source_tokens[at]), int(epoch_plan.target_tokens[at])
             source_BxS, target_BxT, indices_B = _share(corpus, sentences, rank, size, rounded)
-            own = indices_B[indices_B >= 0]
-            own = own if plan.copies == 1 else own // plan.copies
+            pairs = indices_B[indices_B >= 0] // plan.copies
             lengths = corpus.target.lengths[sentences]
             by_rank = tuple(int(dealt(lengths, index, size).sum()) for index in range(size))
-            yield Batch(source_BxS, target_BxT, *tokens, epoch, at, by_rank, own)
+            yield Batch(source_BxS, target_BxT, *tokens, epoch, at, by_rank, pairs)
         epoch, step = epoch + 1, 0
 
 
@@ -106,11 +105,11 @@ def _share(
     source, target = (int(side.lengths[sentences].max()) for side in (corpus.source, corpus.target))
     shape = PaddedBatch(-(-len(sentences) // size), source, target)
     rows, source, target = shape.rounded if rounded else shape
-    own = dealt(sentences, rank, size)
+    share = dealt(sentences, rank, size)
     indices_B = np.full(rows, -1, np.int64)
-    indices_B[: len(own)] = own
-    sides = _padded(corpus.source, own, rows, source), _padded(corpus.target, own, rows, target)
-    return *sides, indices_B
+    indices_B[: len(share)] = share
+    source_BxS = _padded(corpus.source, share, rows, source)
+    return source_BxS, _padded(corpus.target, share, rows, target), indices_B
 
 
 def _padded(sentences: Sentences, indices: np.ndarray, rows: int, width: int) -> np.ndarray:
@@ -118,7 +117,7 @@ def _padded(sentences: Sentences, indices: np.ndarray, rows: int, width: int) ->
     lengths = np.zeros(rows, np.int64)
     lengths[: len(indices)] = sentences.lengths[indices]
     real = np.arange(width) < lengths[:, None]
-    # Where each token lies in the flat file: its sentence's start, plus how far it is into it.
+    # The place of each token in the flat file: its sentence's start, plus how far it is into it.
     shift = sentences.offsets[indices] - (np.cumsum(lengths) - lengths)[: len(indices)]
     places = np.repeat(shift, lengths[: len(indices)]) + np.arange(lengths.sum())
     matrix = np.full((rows, width), PAD, np.int32)

@@ -197,7 +197,7 @@ class MixedCorpus:
     date: str
     """when the text was collected"""
     pairs: dict[str, int]
-    """that it has of each part"""
+    """number of its pairs in each part"""
 
     @property
     def direction(self) -> str:
@@ -229,7 +229,7 @@ class DataManifest:
     corpora: list[MixedCorpus] = field(default_factory=list)
     """those that the parts are made of, one after the other; empty: of one"""
     copies: int = 0
-    """of each training pair, cut or spelled differently; 0: there are none"""
+    """copies of each training pair, cut or spelled differently; 0: there are none"""
     source_vocabulary_pieces: int = 0
     """pieces of the source's own SentencePiece model; 0: it has none, the vocabulary is joint"""
     source_vocabulary_size: int = 0
@@ -238,12 +238,12 @@ class DataManifest:
     @property
     def directions(self) -> list[tuple[str, str]]:
         """Source and target language of each corpus, each once."""
-        pairs = [(each.source_language, each.target_language) for each in self.corpora]
+        pairs = [(mixed.source_language, mixed.target_language) for mixed in self.corpora]
         return list(dict.fromkeys(pairs or [(self.source_language, self.target_language)]))
 
     @property
     def source_has_own(self) -> bool:
-        """Whether the source has a SentencePiece model of its own."""
+        """Whether the source has its own SentencePiece model."""
         return self.source_vocabulary_pieces > 0
 
     @property
@@ -305,15 +305,12 @@ def read_manifest(directory: Path) -> DataManifest:
 
 
 def write_manifest(directory: Path, manifest: DataManifest) -> None:
-    """Writes `manifest.json`. The hash is written for the reader's eye; it is derived anew."""
+    """Writes `manifest.json`. Its hash is for human readers only."""
     content = asdict(manifest) | {"hash": manifest.hash}
     # Without what 0.1.0 does not know, where nothing needs it.
-    if not manifest.corpora:
-        del content["corpora"]
-    if not manifest.copies:
-        del content["copies"]
-    if not manifest.source_has_own:
-        del content["source_vocabulary_pieces"], content["source_vocabulary_size"]
+    for name in ("corpora", "copies", "source_vocabulary_pieces", "source_vocabulary_size"):
+        if not content[name]:
+            del content[name]
     text = json.dumps(content, indent=2, ensure_ascii=False)
     (directory / MANIFEST).write_text(text + "\n", encoding="utf-8")
 

