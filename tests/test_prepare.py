@@ -153,14 +153,6 @@ def test_a_reader_sees_what_is_in_the_text(toy, capsys):
     assert "nothing to prepare.\npair 3\n  dog" in capsys.readouterr().out
 
 
-def test_the_source_model_beside_a_vocabulary_is_taken_with_it(toy):
-    assert toy.run() == 0
-    again = {"vocabulary": toy.out / "spm.model", "out": toy.directory / "again"}
-    assert toy.run(**again, vocabulary_size=None) == 0
-    first, second = (corpus.load(path).manifest for path in (toy.out, toy.directory / "again"))
-    assert second.hash == first.hash
-
-
 def test_what_is_printed(toy, capsys, golden_page):
     toy.write("dev", [("dog", "DOG"), ("man " * 100, "MAN")])
     page = ""
@@ -293,12 +285,13 @@ def test_each_side_learns_a_vocabulary_of_its_own_text(toy):
 def test_two_given_vocabularies_are_used_as_they_are(toy, tmp_path, capsys):
     assert toy.run(separate_vocabularies=True, source_vocabulary_size=96) == 0
     first = corpus.load(toy.out)
-    own = {"vocabulary_size": None, "out": tmp_path / "again"}
-    given = own | {"vocabulary": first.spm_path, "source_vocabulary": first.source_spm_path}
-    assert toy.run(**given) == 0
-    again = corpus.load(tmp_path / "again", verify=True)
-    assert again.manifest.hash == first.manifest.hash
-    assert again.manifest.source_vocabulary_size == 96
+    given = {"vocabulary_size": None, "vocabulary": first.spm_path}
+    source = {"source_vocabulary": first.source_spm_path}
+    for name, more in (("beside", {}), ("named", source)):
+        assert toy.run(**given, **more, out=tmp_path / name) == 0
+        again = corpus.load(tmp_path / name, verify=True)
+        assert again.manifest.hash == first.manifest.hash
+        assert again.manifest.source_vocabulary_size == 96
     # Both give each piece the same id: only how text is cut differs, one matrix serves both.
     same = shutil.copyfile(first.spm_path, tmp_path / "same.model")
     given |= {"source_vocabulary": same, "out": tmp_path / "shared"}
@@ -391,6 +384,13 @@ def test_wrong_data_is_one_sentence_with_code_3_and_leaves_nothing(toy, capsys, 
         ({"max_length": 0}, "max_length is 0: it must be above 0"),
         ({"max_words": 50}, "--max-words would have no effect: these rules need --clean moses"),
         ({"source_vocabulary_size": 96}, "-size needs --separate-vocabularies"),
+        ({"bpe_dropout": 1}, "bpe_dropout is 1.0: give a share in"),
+        ({"noise.no_punctuation": 1}, "noise.no_punctuation is 1.0: give a share in"),
+        ({"min_words": -1}, "min_words is -1: it must be"),
+        ({"max_word_ratio": "inf"}, "max_word_ratio is inf: it must be"),
+        ({"character_coverage": 0.9}, "character_coverage is 0.9: give a share from 0.98 to 1"),
+        ({"character_coverage": "nan"}, "character_coverage is nan"),
+        ({"tags": "de"}, "tag 'de': write it like"),
     ],
 )
 def test_a_wrong_command_line_ends_with_code_2(toy, capsys, changes, message):

@@ -16,7 +16,7 @@ _SPLIT_BY_TER = ("zh", "ja-mecab", "char")
 
 
 def tokenizers(wanted: str, manifest: DataManifest) -> dict[str, str]:
-    """Of each of several corpora by name, and "" for all text; auto: by the target language.
+    """Tokenizers of several corpora by name, and "" for all text; auto: by the target language.
 
     All text has the tokenizer of its corpora, or the usual one where they have several.
     """

@@ -275,7 +275,7 @@ class DataManifest:
 
     @property
     def source_vocabulary_hash(self) -> str:
-        """The same of the source's own SentencePiece model; "" where it has none."""
+        """sha256 of the source's own SentencePiece model; "" where it has none."""
         return self.files[SPM_SOURCE_MODEL].sha256 if self.source_has_own else ""
 
 

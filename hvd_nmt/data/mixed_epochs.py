@@ -63,7 +63,7 @@ class MixedEpochs:
     def of(
         cls, data: DataDirectory, stages: Sequence[Stage], tokens_per_step: int, seed: int
     ) -> "MixedEpochs":
-        """Those of data, without stages by the data's weights; ConfigError: there is one corpus."""
+        """Epochs of data, by its weights if no stage is given; ConfigError: there is one corpus."""
         ranges = data.manifest.by_corpus("train")
         if not ranges:
             raise ConfigError(
@@ -109,7 +109,7 @@ class MixedEpochs:
 
     @cached_property
     def first_epochs(self) -> list[int]:
-        """Of each stage; epochs of the same stage are much alike."""
+        """First epoch of each stage; epochs of the same stage are much alike."""
         return [0, *accumulate(map(self._epochs, range(len(self.stages) - 1)))]
 
     def position(self, global_step: int) -> tuple[int, int]:
@@ -145,7 +145,7 @@ class MixedEpochs:
         return np.concatenate(sentences), np.concatenate(passes, dtype=np.int32)
 
     def shares(self, stage: int) -> dict[str, Fraction]:
-        """Of each corpus in use, its share of a stage's pairs."""
+        """Share of each corpus in use among a stage's pairs, by name."""
         whole = sum(self._quotas[stage].values())
         return {name: quota / whole for name, quota in self._quotas[stage].items()}
 
@@ -168,11 +168,11 @@ class MixedEpochs:
 
     @cached_property
     def _quotas(self) -> list[dict[str, Fraction]]:
-        return [_quotas(self.ranges, stage.weights) for stage in self.stages]
+        return [_pairs_of_epoch(self.ranges, stage.weights) for stage in self.stages]
 
     @cached_property
     def steps_per_epoch(self) -> list[int]:
-        """Of each stage; its last epoch may have others."""
+        """Steps of the epochs of each stage; its last one may have others."""
         mean = {
             name: Fraction(int(lengths.sum(dtype=np.int64)), lengths.size)
             for name, pairs in self.ranges.items()
@@ -192,7 +192,7 @@ class MixedEpochs:
         return int(epochs * self._quotas[stage][name])
 
     def _part(self, name: str, number: int, begin: int, end: int) -> np.ndarray:
-        """From the begin-th to the end-th sentence of a pass through a corpus, sorted."""
+        """Sentences of a pass through a corpus from the begin-th to the end-th, sorted."""
         pairs = self.ranges[name]
         if end - begin in (0, len(pairs)):
             return np.arange(pairs.start, pairs.start + end - begin)
@@ -203,7 +203,9 @@ class MixedEpochs:
         return np.sort(order[begin:end]) + pairs.start
 
 
-def _quotas(ranges: Mapping[str, range], weights: Mapping[str, Weight]) -> dict[str, Fraction]:
+def _pairs_of_epoch(
+    ranges: Mapping[str, range], weights: Mapping[str, Weight]
+) -> dict[str, Fraction]:
     pairs = {name: Fraction(len(ranges[name])) for name in weights}
     shares = {name: Fraction(str(w)) for name, w in weights.items() if w != AS_IS}
     shared, whole = sum(pairs[name] for name in shares), sum(shares.values())

@@ -194,7 +194,7 @@ def _of_zip(
 
 
 def _of_tmx(stream: Any, name: str, languages: tuple[str, str]) -> Iterator[_Row]:
-    """Of several segments of a language in an entry the first makes the pair, as is usual."""
+    """The pairs of TMX; the first of several segments of a language makes the pair, as is usual."""
     known, has_pairs = set[str](), False
     try:
         # Entities, which can grow without end, are left as they are.

@@ -47,7 +47,7 @@ def normalized(lines: Iterable[str], rule: str) -> Iterator[str]:
 
 
 def normalizer_of(model: bytes | sentencepiece.SentencePieceProcessor) -> Callable[[str], str]:
-    """The same of a model, perhaps serialised."""
+    """What makes of a line its normal form by the rule of a model, perhaps serialised."""
     if not isinstance(model, bytes):
         model = bytes(model.serialized_model_proto())
     made = sentencepiece.SentencePieceNormalizer(
@@ -131,7 +131,7 @@ def _codes(text: str) -> str:
 
 @cache
 def _characters() -> str:
-    """Those of blocks to which no Python adds a composed character or a digit, alike everywhere."""
+    """Characters of blocks to which no Python adds a composed one or a digit, alike everywhere."""
     return "".join(map(chr, chain.from_iterable(range(*block) for block in _BLOCKS)))
 
 

@@ -189,7 +189,7 @@ class PreparationOptions:
 
     @property
     def normalization_rules(self) -> tuple[Rule, Rule]:
-        """Those of source and target, with `auto` decided."""
+        """Normalization rules of source and target, with `auto` decided."""
         source, target = self.source_normalization_rule, self.learning.normalization_rule
         if target == "auto":
             target = "nmt_nfkc" if self.dataset == "wmt16-en-de" else "nfc"

@@ -125,7 +125,7 @@ def _held_out(made: Mapping[str, PartState]) -> dict[str, np.ndarray]:
 
 
 def _vocabularies(build: _Build, train: PartState) -> encoding.Models:
-    """Those of source and target, learned or taken as they are; the same where it is joint."""
+    """Vocabularies of source and target, learned or given; the same where it is joint."""
     given = build.options.vocabularies
     learned = [path.read_bytes() for path in given] if given else _learned(build, train)
     names = (corpus.SPM_SOURCE_MODEL, corpus.SPM_MODEL)[-len(learned) :]

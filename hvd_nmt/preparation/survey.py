@@ -30,7 +30,7 @@ _LEAST_SHARE = 0.01
 def lines(
     corpora: Sequence[CorpusFiles], parts: Mapping[str, PartState], models: Models
 ) -> Iterator[str]:
-    """Of each corpus its scripts, what is normalised, what usual rules would remove; the unknown.
+    """Scripts, normalised text, pairs that usual rules would remove; then unknown characters.
 
     The part "train" is that before some pairs went for their length.
     """

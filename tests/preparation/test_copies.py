@@ -5,7 +5,6 @@ import random
 import pytest
 
 from hvd_nmt import prepare
-from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.data import corpus
 from hvd_nmt.preparation import subwords
 from hvd_nmt.preparation.copies import Copier, Copying, Noise, flat, noised
@@ -102,13 +101,6 @@ def test_an_emoji_is_the_same_on_both_sides_behind_tags():
     assert noised(pair, rates, random.Random(1).random, (), []) == pair
     capitals = noised(pair, Noise(upper_case=ALWAYS), random.Random(1).random, {"<2de>", "<bt>"})
     assert capitals == ("<2de> <bt> A DOG", "EIN HUND")
-
-
-def test_what_cannot_be_is_refused():
-    with pytest.raises(ConfigError, match=r"noise\.no_punctuation is 1\.0: give a share in"):
-        Noise(no_punctuation=1.0)
-    with pytest.raises(ConfigError, match=r"bpe_dropout is 1\.0: give a share in"):
-        Copying(bpe_dropout=1.0)
 
 
 def test_prepare_writes_them_beside_the_text(tmp_path, capsys, monkeypatch):
