@@ -75,6 +75,10 @@ _NO_TEXT = {
 """what is no text: how it begins, and what to do"""
 
 
+Row = tuple[bytes, bytes, str]
+"""a line pair without line feeds, and why it is no training pair, "" if it may be one"""
+
+
 class LineBlock(NamedTuple):
     """Some line pairs as they are in the files, without their line feeds."""
 
@@ -122,20 +126,16 @@ def pair_blocks(source_path: str | Path, target_path: str | Path) -> Iterator[Li
 
 def aligned(sides: Sequence[Iterable[bytes]], names: Sequence[str]) -> Iterator[LineBlock]:
     """The lines of source and target in blocks; raises as `pair_blocks`."""
-    lines: tuple[list[bytes], list[bytes]] = [], []
-    counts, first, n_bytes = [0, 0], 1, 0
-    for source, target in zip_longest(*sides):
-        counts[0] += source is not None
-        counts[1] += target is not None
-        if source is not None and target is not None:
-            lines[0].append(source.removesuffix(b"\n"))
-            lines[1].append(target.removesuffix(b"\n"))
-            n_bytes += len(source) + len(target)
-        if len(lines[0]) == BLOCK_PAIRS or n_bytes > BLOCK_BYTES:
-            yield LineBlock(lines, first)
-            lines, first, n_bytes = ([], []), min(counts) + 1, 0
-    if lines[0]:
-        yield LineBlock(lines, first)
+    counts = [0, 0]
+
+    def rows() -> Iterator[Row]:
+        for source, target in zip_longest(*sides):
+            counts[0] += source is not None
+            counts[1] += target is not None
+            if source is not None and target is not None:
+                yield source.removesuffix(b"\n"), target.removesuffix(b"\n"), ""
+
+    yield from in_blocks(rows())
     for name, count in zip(names, counts, strict=True):
         if not count:
             raise DataError(f"{name} is empty: it needs one sentence per line.")
@@ -144,6 +144,24 @@ def aligned(sides: Sequence[Iterable[bytes]], names: Sequence[str]) -> Iterator[
             f"{names[0]} has {counts[0]} lines, but {names[1]} has {counts[1]}: line i of "
             "one must be the translation of line i of the other."
         )
+
+
+def in_blocks(rows: Iterable[Row]) -> Iterator[LineBlock]:
+    """Line pairs in blocks of at most `BLOCK_PAIRS`, and of about `BLOCK_BYTES`."""
+    block, first, n_bytes = list[Row](), 1, 0
+    for row in rows:
+        block.append(row)
+        n_bytes += len(row[0]) + len(row[1])
+        if len(block) == BLOCK_PAIRS or n_bytes > BLOCK_BYTES:
+            yield _line_block(block, first)
+            block, first, n_bytes = [], first + len(block), 0
+    if block:
+        yield _line_block(block, first)
+
+
+def _line_block(rows: Sequence[Row], first: int) -> LineBlock:
+    sources, targets, rules = map(list, zip(*rows, strict=True))
+    return LineBlock((sources, targets), first, rules if any(rules) else ())
 
 
 def plain(line: str) -> str:

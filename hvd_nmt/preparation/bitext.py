@@ -18,7 +18,7 @@ from lxml import etree
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.units import count
 from hvd_nmt.data import language, text
-from hvd_nmt.data.text import LineBlock, is_a, opened, raw_lines
+from hvd_nmt.data.text import LineBlock, Row, is_a, opened, raw_lines
 
 FEW_COLUMNS = "too few columns"
 NO_SEGMENT = "no segment of a language"
@@ -29,9 +29,6 @@ _NATIVE = ("{*}bpt", "{*}ept", "{*}it", "{*}ph", "{*}ut")
 """elements of TMX that hold formatting, no text"""
 _TABLE_LINES, _FEWEST_LINES = 1_000, 10
 """first lines by which a table is known, and the fewest of a shorter file"""
-
-_Row = tuple[bytes, bytes, str]
-"""a line pair without line feeds, and why it is no training pair, "" if it may be one"""
 
 
 @dataclass(frozen=True)
@@ -90,28 +87,11 @@ def _of_stream(
     if is_a("zip archive", head):
         return _of_zip(stream, name, languages, columns)
     if is_a("TMX file", head):
-        return _in_blocks(_of_tmx(stream, name, languages))
-    return _in_blocks(_of_table(raw_lines(stream, name), name, columns))
+        return text.in_blocks(_of_tmx(stream, name, languages))
+    return text.in_blocks(_of_table(raw_lines(stream, name), name, columns))
 
 
-def _in_blocks(rows: Iterator[_Row]) -> Iterator[LineBlock]:
-    first, n_bytes, block = 1, 0, list[_Row]()
-    for row in rows:
-        block.append(row)
-        n_bytes += len(row[0]) + len(row[1])
-        if len(block) == text.BLOCK_PAIRS or n_bytes > text.BLOCK_BYTES:
-            yield _line_block(block, first)
-            first, n_bytes, block = first + len(block), 0, []
-    if block:
-        yield _line_block(block, first)
-
-
-def _line_block(rows: Sequence[_Row], first: int) -> LineBlock:
-    sources, targets, rules = map(list, zip(*rows, strict=True))
-    return LineBlock((sources, targets), first, rules)
-
-
-def _of_table(lines: Iterator[bytes], name: str, columns: Columns) -> Iterator[_Row]:
+def _of_table(lines: Iterator[bytes], name: str, columns: Columns) -> Iterator[Row]:
     source, target = columns.source or 1, columns.target or 2
     most = max(source, target, *columns.min_scores)
     unquoted = (line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t") for line in lines)
@@ -193,7 +173,7 @@ def _of_zip(
         raise DataError(f"Cannot read {name}: {error}. Check the file.") from None
 
 
-def _of_tmx(stream: Any, name: str, languages: tuple[str, str]) -> Iterator[_Row]:
+def _of_tmx(stream: Any, name: str, languages: tuple[str, str]) -> Iterator[Row]:
     """The pairs of TMX; the first of several segments of a language makes the pair, as is usual."""
     known, has_pairs = set[str](), False
     try:
