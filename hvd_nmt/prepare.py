@@ -64,6 +64,8 @@ def _is_done(options: PreparationOptions, wanted: dict[str, Any]) -> bool:
     except DataError as error:
         state = str(error)
     if options.overwrite:
+        for folder in (path for path in out.iterdir() if path.is_dir()):  # such as a run
+            raise DataError(f"{folder} would be removed with {out}: move it away first.")
         return False
     raise DataError(f"{state} Choose another --out, or add --overwrite to replace it.")
 

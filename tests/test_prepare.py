@@ -175,6 +175,10 @@ def test_the_same_command_again_is_done_and_other_work_is_refused(toy, capsys):
     assert (toy.out / "manifest.json").stat().st_ino == before
     assert toy.run(max_length=23) == 3
     assert "prepared with other settings or from other text" in capsys.readouterr().err
+    (toy.out / "run").mkdir()
+    assert toy.run(max_length=23, overwrite=True) == 3
+    assert f"{toy.out / 'run'} would be removed with" in capsys.readouterr().err
+    (toy.out / "run").rmdir()
     assert toy.run(max_length=23, overwrite=True) == 0
     assert corpus.load(toy.out).manifest.max_length == 23
     toy.write("dev", toy_pairs(21))
