@@ -27,7 +27,7 @@ from hvd_nmt.config.schema import PositiveFloat
 from hvd_nmt.diagnosis import checks, prediction
 from hvd_nmt.diagnosis.checks import FAIL, OK, WARN, Check, PlannedRun
 from hvd_nmt.diagnosis.prediction import Prediction
-from hvd_nmt.hosts.connections import Connections
+from hvd_nmt.hosts.connection import Connections
 from hvd_nmt.hosts.host_list import Host, read_hosts
 
 
@@ -47,16 +47,16 @@ class DoctorConfig(Config):
 
 @command_line.command("hvd_nmt.doctor", DoctorConfig, __doc__)
 def main(config: DoctorConfig) -> int:
-    """Asks all hosts, judges what they say, measures a step on them; returns the exit code."""
+    """Asks all hosts, checks their facts, measures a step on them; returns the exit code."""
     wanted = read_hosts(config.hosts, config.hostfile) or [Host(socket.gethostname(), 1)]
     with Connections(config.timeout_s) as connections:
         run = checks.ask(config, wanted, connections)
-    found, predicted = checks.examine(run), None
+    results, predicted = checks.examine(run), None
     if run.ranks > 1 and config.measure:
-        check, predicted = _measure(run, found)
-        found.append(check)
-    statuses = collections.Counter(check.status for check in found)
-    parts = [checks.table(found)]
+        check, predicted = _measure(run, results)
+        results.append(check)
+    statuses = collections.Counter(check.status for check in results)
+    parts = [checks.table(results)]
     if predicted is not None:
         parts.append("\n".join(predicted.lines()))
     verdict = "a run would not start or not be right" if statuses[FAIL] else "a run will start"
@@ -68,9 +68,8 @@ def main(config: DoctorConfig) -> int:
     return ClusterError.exit_code if statuses[FAIL] else 0
 
 
-def _measure(run: PlannedRun, found: Sequence[Check]) -> tuple[Check, Prediction | None]:
-    failed = next((check for check in found if check.status == FAIL), None)
-    if failed is not None:
+def _measure(run: PlannedRun, results: Sequence[Check]) -> tuple[Check, Prediction | None]:
+    if failed := next((check for check in results if check.status == FAIL), None):
         where = f" of {failed.host}" if failed.host else ""
         why = f"not measured: {failed.name}{where} fails"
         return Check("all-reduce", "", WARN, why, "fix the failures, then run this again"), None

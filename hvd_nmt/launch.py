@@ -25,55 +25,22 @@ the ranks save; the launcher ends with 75, and the same command continues. A sec
 at once. RUN_DIR/launch.jsonl records all of it.
 """
 
-import dataclasses
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from hvd_nmt import train
 from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ConfigError, Preempted, outliving_readers, reported
 from hvd_nmt.common.units import count
 from hvd_nmt.config import Config, command_line
-from hvd_nmt.config.schema import NaturalFloat, NaturalInt, PositiveFloat, require_limits
 from hvd_nmt.diagnosis import checks
 from hvd_nmt.hosts import facts
 from hvd_nmt.hosts.host_list import Host, read_hosts
 from hvd_nmt.launching import supervision
-from hvd_nmt.launching.preflight import Job
+from hvd_nmt.launching.job import Job, LaunchOptions
 
 _TRAIN, _SHORT = "hvd_nmt.train", "train"
-
-
-@dataclasses.dataclass(frozen=True)
-class LaunchOptions:
-    """Where the ranks run, and how often they are started again."""
-
-    hosts: Annotated[str, tyro.conf.arg(aliases=["-H"])] = ""
-    """hosts and slots (-H), such as a:2,b:2 (default: this machine); it has a slot for each GPU"""
-    hostfile: Path | None = None
-    """file with lines NAME slots=RANKS, instead of -H"""
-    num_proc: Annotated[NaturalInt, tyro.conf.arg(aliases=["-np"])] = 0
-    """ranks (-np), 0: all that the hosts have room for"""
-    nic: str = ""
-    """network card between hosts (default: that of the route); it has the same name on each"""
-    min_ranks: NaturalInt = 0
-    """ranks that are enough where a host fails, 0: all; a later start takes the host in again"""
-    restarts_per_hour: NaturalInt = 10
-    """restarts within any hour, 0: none; the pause before the next is as long as that takes"""
-    wait_for_hosts_h: NaturalFloat = 24.0
-    """most hours to wait for what hinders a restart; counted again each time"""
-    timeout_s: PositiveFloat = 30.0
-    """seconds that each host has to answer"""
-    dry_run: bool = False
-    """ask the hosts and print what would be started where; start nothing"""
-
-    def __post_init__(self) -> None:
-        require_limits(self)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -83,13 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         outliving_readers("hvd_nmt.launch"),
         reported("hvd_nmt.launch") as outcome,
     ):
-        own, words = split(sys.argv[1:] if argv is None else argv)
-        if not words and not {"-h", "--help", "--help-all"} & set(own):
+        given, words = split(sys.argv[1:] if argv is None else argv)
+        if not words and not {"-h", "--help", "--help-all"} & set(given):
             raise ConfigError(
                 "No command is given: write it after --, or train, as in python -m hvd_nmt.launch "
                 "-H v100a:2,v100b:2 train --preset base."
             )
-        options = command_line.options(LaunchOptions, "hvd_nmt.launch", str(__doc__), own)
+        options = command_line.options(LaunchOptions, "hvd_nmt.launch", str(__doc__), given)
         signals.grace_s()  # a wrong one is said before ranks start
         job = _job(options, words)
         if options.dry_run:
@@ -113,8 +80,10 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     if mark not in words:
         return words, []
     index = words.index(mark)
-    own, words = words[:index], words[index + (mark == "--") :]
-    return own, ["python", "-m", _TRAIN, *words[1:]] if words[:1] == [_SHORT] else words
+    options, command = words[:index], words[index:]
+    if mark == "--":
+        command = command[1:]
+    return options, ["python", "-m", _TRAIN, *command[1:]] if command[:1] == [_SHORT] else command
 
 
 def config_of(words: Sequence[str]) -> Config | None:
@@ -150,10 +119,7 @@ def _job(options: LaunchOptions, words: Sequence[str]) -> Job:
             f"--ranks {config.ranks:,} of the command fixes the number of ranks: remove it, or "
             "remove --min-ranks."
         )
-    return Job(
-        tuple(words), config, tuple(among), ranks, options.min_ranks or ranks, options.nic,
-        options.timeout_s, options.restarts_per_hour, options.wait_for_hosts_h,
-    )  # fmt: skip
+    return Job(tuple(words), config, tuple(among), ranks, options.min_ranks or ranks, options)
 
 
 if __name__ == "__main__":

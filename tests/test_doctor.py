@@ -2,7 +2,6 @@
 
 import re
 import socket
-from pathlib import Path
 
 import pytest
 
@@ -11,11 +10,9 @@ from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.diagnosis import prediction
 from hvd_nmt.diagnosis.prediction import Measurement
 from hvd_nmt.hosts import facts as host_facts
-from hvd_nmt.hosts.connections import Connections
+from hvd_nmt.hosts.connection import Connections
 from hvd_nmt.hosts.facts import HostFacts
 from hvd_nmt.hosts.host_list import Host
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
@@ -30,8 +27,8 @@ def cluster(monkeypatch, tmp_path):
         facts["names"] = {name: ["192.0.2.7"] for name in (*names, facts["host"])}
         facts["routes"] = dict.fromkeys(names, "eth9")
         facts["nics"]["eth9"] = {"is_up": True, "link_mbit_per_s": 10_000}
-        told = {name: ({}, error) for name, error in errors.items()}
-        return [HostFacts(host, *told.get(host.name, (facts,))) for host in wanted]
+        failed = {name: ({}, error) for name, error in errors.items()}
+        return [HostFacts(host, *failed.get(host.name, (facts,))) for host in wanted]
 
     def measure(run):
         measured.append(run)
@@ -89,15 +86,9 @@ def test_a_failed_all_reduce_is_a_failed_check(capsys, cluster, monkeypatch):
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (["-H", "a:1", "--hostfile", "f"], "not with both"),
         (["--timeout-s", "0"], "timeout_s is 0.0: it must be above 0"),
         (["--preset", "bse"], "did you mean 'base'"),
     ],
 )
 def test_what_cannot_work_is_one_sentence(refused, cluster, argv, sentence):
     assert sentence in refused(2, doctor, *argv)
-
-
-def test_the_host_files_of_the_repository_are_read(capsys, cluster):
-    assert doctor.main(["--hostfile", str(ROOT / "hostfiles" / "v100"), "--no-measure"]) == 0
-    assert "v100a, v100b" in capsys.readouterr().out

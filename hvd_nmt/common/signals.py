@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 from hvd_nmt.common.errors import ConfigError
 
+EXIT_CODE_BASE = 128
+"""exit code of a killed process, less the number of the signal, as shells have it"""
 _libc = ctypes.CDLL(None)
 
 
@@ -22,7 +24,7 @@ def grace_s() -> float:
 
 
 def signal_name(number: int) -> str:
-    """Such as SIGKILL; those for real time have no name."""
+    """Name of a signal, such as SIGKILL; those for real time have none."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -38,7 +40,7 @@ def end_with_parent(parent: int) -> None:
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """After the block the signals do what they did before it, whatever it changed."""
+    """After the block the signals do what they did before it."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTSTP)
     handlers = {number: signal.getsignal(number) for number in numbers}
     try:

@@ -1,4 +1,4 @@
-"""What must hold on each host, and be equal on all: from the answers of hosts to checks."""
+"""What must hold on each host, and be equal on all: from the facts of hosts to checks."""
 
 import dataclasses
 import ipaddress
@@ -11,17 +11,17 @@ from hvd_nmt.checkpoints import sizes
 from hvd_nmt.common.units import count, data_size
 from hvd_nmt.config import Config
 from hvd_nmt.explain.exchange_cost import ring_bytes
-from hvd_nmt.hosts.connections import Connections
+from hvd_nmt.hosts.connection import Connections
 from hvd_nmt.hosts.facts import HostFacts
 from hvd_nmt.hosts.host_list import Host
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 Judgement = tuple[str, str, str]
-"""of a check: status, what was found ("": nothing worth a line), remedy"""
+"""status, result ("": nothing worth a line) and remedy of a check"""
 CLOCK_TOLERANCE_S = 1.0
 SLOW_LINK_MBIT_PER_S = 1000
 LOGS_BYTES = 200_000_000
-"""beside the checkpoints: logs and telemetry"""
+"""room for logs and telemetry"""
 _VIRTUAL_NICS = ("docker", "veth", "br-", "virbr", "tun", "tap", "cni", "flannel", "cali")
 _MUST_BE_EQUAL = {
     "versions": "install the same on every host: make install there, from the same checkout",
@@ -38,15 +38,15 @@ _SSH_REMEDY = (
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at on a host, or on all together, and what was found."""
+    """A check of one host, or of all together, with its result."""
 
     name: str
     host: str
-    """the host that was looked at, or "" for all together"""
+    """name of the host; "": all together"""
     status: str
     """ok; warn: a run works, but worse than it could; fail: it will not start or not be right"""
-    found: str
-    """what was found, in words and numbers"""
+    result: str
+    """what was seen, in words and numbers"""
     remedy: str = ""
     """what to do; "" where nothing has to be done"""
 
@@ -56,26 +56,29 @@ class PlannedRun:
     """The run to come, on hosts that have been asked."""
 
     config: Config
-    """all settings of the run"""
     answers: Sequence[HostFacts]
-    """one of each host, in the order of their ranks"""
+    """facts of each host, in the order of their ranks"""
 
     @property
     def ranks(self) -> int:
-        """Slots of all hosts."""
+        """Number of slots of all hosts."""
         return sum(answer.host.slots for answer in self.answers)
 
     @cached_property
     def checkpoint(self) -> sizes.CheckpointSize:
         """What the run will save, with the vocabulary of the data, else as it is configured."""
-        found = (answer.facts.get("data", {}) for answer in self.answers)
-        data: dict[str, Any] = next((data for data in found if data.get("hash")), {})
+        of_hosts = (answer.facts.get("data", {}) for answer in self.answers)
+        data: dict[str, Any] = next((data for data in of_hosts if data.get("hash")), {})
         config, training = self.config, self.config.training
         return sizes.predict(
             config.model, data.get("vocabulary_size", -(-config.data.vocabulary_size // 8) * 8),
             freeze=training.freeze, averaged=training.ema_decay > 0,
             source_vocabulary_size=data.get("source_vocabulary_size") or 0,
         )  # fmt: skip
+
+    def others(self, answer: HostFacts) -> list[str]:
+        """Names of all hosts but one."""
+        return [other.host.name for other in self.answers if other is not answer]
 
     @property
     def gradient_bytes(self) -> int:
@@ -93,18 +96,18 @@ def ask(config: Config, hosts: Sequence[Host], connections: Connections) -> Plan
 
 
 def examine(run: PlannedRun) -> list[Check]:
-    """Every check of every host, in the order in which one would mend them."""
+    """Every check of every host, in the order in which one would fix them."""
     checks = [reached(answer) for answer in run.answers]
     known = [answer for answer in run.answers if answer.facts]
     if run.config.ranks not in (0, run.ranks):
         wanted = count(run.config.ranks, "rank")
-        found = f"{count(run.ranks, 'slot')}, but the configuration wants {wanted}"
-        checks.append(Check("ranks", "", FAIL, found, "make slots and --ranks agree"))
+        result = f"{count(run.ranks, 'slot')}, but the configuration wants {wanted}"
+        checks.append(Check("ranks", "", FAIL, result, "make slots and --ranks agree"))
     for name in _MUST_BE_EQUAL:
         checks += _compare(name, known)
     for name, judge in _JUDGES.items():
         checks += [Check(name, answer.host.name, *judge(answer, run)) for answer in known]
-    return [check for check in checks if check.found]
+    return [check for check in checks if check.result]
 
 
 def reached(answer: HostFacts) -> Check:
@@ -116,7 +119,7 @@ def reached(answer: HostFacts) -> Check:
 
 
 def table(checks: Sequence[Check]) -> str:
-    """A line for each check, and the remedies; hosts of which the same was found share a line."""
+    """A line for each check, and the remedies; hosts with the same result share a line."""
     groups: dict[Check, list[str]] = {}
     for check in checks:
         groups.setdefault(dataclasses.replace(check, host=""), []).append(check.host)
@@ -124,8 +127,7 @@ def table(checks: Sequence[Check]) -> str:
     rows = []
     for check, hosts in groups.items():
         note = f"  [{remedies.index(check.remedy) + 1}]" if check.remedy else ""
-        named = ", ".join(hosts)
-        rows.append((check.status.upper(), check.name, named, check.found + note))
+        rows.append((check.status.upper(), check.name, ", ".join(hosts), check.result + note))
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
     lines = ["  ".join([*map(str.ljust, row[:3], widths), row[3]]) for row in rows]
     if remedies:
@@ -141,14 +143,14 @@ def _compare(name: str, answers: Sequence[HostFacts]) -> Iterator[Check]:
     holder = next((host for host, value in values.items() if value == common), "")
     for host, value in values.items():
         if differing := [key for key in value if value[key] != common.get(key)]:
-            found = f"{_listed(value, differing)}, but {_listed(common, differing)} on {holder}"
-            yield Check(name, host, FAIL, found, _MUST_BE_EQUAL[name])
+            result = f"{_listed(value, differing)}, but {_listed(common, differing)} on {holder}"
+            yield Check(name, host, FAIL, result, _MUST_BE_EQUAL[name])
         else:
             yield Check(name, host, OK, _listed(value, value))
 
 
 def _compared(facts: dict[str, Any]) -> dict[str, dict[str, str | None]]:
-    """What a host has of `_MUST_BE_EQUAL`, each by names; None: nothing of that name."""
+    """Name in `_MUST_BE_EQUAL` -> what a host has, by names; None: nothing of that name."""
     built, data = facts["horovod"], facts["data"]
     built_with = ", ".join(name for name in built if built[name])
     return {
@@ -164,11 +166,11 @@ def _listed(values: dict[str, str | None], names: Iterable[str]) -> str:
 
 def _names(answer: HostFacts, run: PlannedRun) -> Judgement:
     """Every host's name must lead to it, and that of another not back to this one."""
-    if len(run.answers) == 1:
+    others = run.others(answer)
+    if not others:
         return OK, "", ""
-    addresses, own = answer.facts["names"], answer.facts["host"]
-    others = [other.host.name for other in run.answers if other is not answer]
-    unknown = [name for name in (*others, own) if not addresses[name]]
+    addresses = answer.facts["names"]
+    unknown = [name for name in (*others, answer.facts["host"]) if not addresses[name]]
     remedy = "write the address of the fast network card into /etc/hosts of every host"
     if unknown:
         return FAIL, f"cannot resolve {', '.join(unknown)}", remedy
@@ -181,8 +183,8 @@ def _names(answer: HostFacts, run: PlannedRun) -> Judgement:
 
 def _clock(answer: HostFacts, run: PlannedRun) -> Judgement:
     if answer.clock_differs_s > CLOCK_TOLERANCE_S:
-        found = f"{answer.clock_differs_s:.1f} s from the clock here"
-        return WARN, found, "let chrony or systemd-timesyncd set the clocks"
+        result = f"{answer.clock_differs_s:.1f} s from the clock here"
+        return WARN, result, "let chrony or systemd-timesyncd set the clocks"
     return OK, "as here", ""
 
 
@@ -199,69 +201,68 @@ def _horovod(answer: HostFacts, run: PlannedRun) -> Judgement:
 def _gpus(answer: HostFacts, run: PlannedRun) -> Judgement:
     gpu, slots, host = answer.facts["gpu"], answer.host.slots, answer.host.name
     visible, cores = visible_gpus(gpu), answer.facts["cores"]
-    broken = [f"GPU {each['index']}: {each['error']}" for each in visible if each["error"]]
+    broken = [f"GPU {one['index']}: {one['error']}" for one in visible if one["error"]]
     if broken:
         return FAIL, "; ".join(broken), "reset or replace the GPU (nvidia-smi, dmesg), or reboot"
     if gpu["gpus"]:
         seen = f"{count(len(visible), 'GPU')} visible of {len(gpu['gpus'])}"
-        found = f"{count(slots, 'slot')}, {seen}" + (f": {visible[0]['name']}" if visible else "")
+        result = f"{count(slots, 'slot')}, {seen}" + (f": {visible[0]['name']}" if visible else "")
         if len(visible) < slots:
             fewer = f"give {host} {count(len(visible), 'slot')}"
-            return FAIL, found, f"{fewer}, or see nvidia-smi and CUDA_VISIBLE_DEVICES there"
+            return FAIL, result, f"{fewer}, or see nvidia-smi and CUDA_VISIBLE_DEVICES there"
         if len(visible) > slots:
-            return WARN, found, f"{host}:{len(visible)} would use all of them"
-        return OK, found, ""
+            return WARN, result, f"{host}:{len(visible)} would use all of them"
+        return OK, result, ""
     if any(other.facts and other.facts["gpu"]["gpus"] for other in run.answers):
-        found = f"no GPU ({gpu['unavailable'] or 'NVML shows none'}), other hosts have some"
-        return FAIL, found, f"install the NVIDIA driver on {host}, or remove it from the hosts"
-    found = f"no GPU: {count(slots, 'slot')} on {count(cores, 'core')}"
+        result = f"no GPU ({gpu['unavailable'] or 'NVML shows none'}), other hosts have some"
+        return FAIL, result, f"install the NVIDIA driver on {host}, or remove it from the hosts"
+    result = f"no GPU: {count(slots, 'slot')} on {count(cores, 'core')}"
     if slots > cores:
         enough = count(cores, "slot")
-        return WARN, found, f"more ranks than cores only wait for each other: give {enough}"
-    return OK, found, ""
+        return WARN, result, f"more ranks than cores only wait for each other: give {enough}"
+    return OK, result, ""
 
 
 def visible_gpus(gpu: dict[str, Any]) -> list[dict[str, Any]]:
     """The GPUs of a fact that CUDA_VISIBLE_DEVICES leaves; a MIG slice counts as one."""
     if gpu["visible_devices"] is None:
         return gpu["gpus"]
-    found: list[dict[str, Any]] = []
+    visible: list[dict[str, Any]] = []
     for word in gpu["visible_devices"].replace(" ", "").split(","):
-        is_name = word.startswith("GPU-")
-        found += [
-            one for one in gpu["gpus"]
-            if word == str(one["index"]) or (is_name and one["uuid"].startswith(word))
-        ] or gpu["gpus"][: word.startswith("MIG-")]  # fmt: skip
-    return found
+        for one in gpu["gpus"]:
+            is_named = word.startswith("GPU-") and one["uuid"].startswith(word)
+            if is_named or word == str(one["index"]) or word.startswith("MIG-"):
+                visible.append(one)
+                break
+    return visible
 
 
 def _network(answer: HostFacts, run: PlannedRun) -> Judgement:
     """The card that leads to the other hosts, its speed, and what a step costs at that speed."""
-    if len(run.answers) == 1:
+    others, routes, nics = run.others(answer), answer.facts["routes"], answer.facts["nics"]
+    if not others:
         return OK, "", ""
-    routes, nics = answer.facts["routes"], answer.facts["nics"]
-    others = [other.host.name for other in run.answers if other is not answer]
     lost = [name for name in others if routes.get(name) is None]
     if lost:
         return FAIL, f"no route to {', '.join(lost)}", "give the hosts addresses in one network"
     names = sorted(_nics_to_others(answer, run.answers))
     speed = nics.get(names[0], {}).get("link_mbit_per_s")
-    found = f"{', '.join(names)} to the others, " + _speed_words(speed, run)
+    result = f"{', '.join(names)} to the others, " + _speed_words(speed, run)
     if used_nic(run.answers) is None:
         remedy = "Horovod needs one interface name on all hosts: rename the cards"
-        return FAIL, found + "; the other hosts use a card of another name", remedy
+        return FAIL, result + "; the other hosts use a card of another name", remedy
     faster = {
         name: nic["link_mbit_per_s"] for name, nic in nics.items()
         if nic["is_up"] and not name.startswith(_VIRTUAL_NICS)
         and speed and (nic["link_mbit_per_s"] or 0) > 1.5 * speed
     }  # fmt: skip
     if faster:
-        best = max(faster, key=lambda name: faster[name])
+        best = max(faster, key=faster.__getitem__)
         remedy = f"in /etc/hosts of every host, give the names the addresses of {best}"
-        return WARN, f"{found}; {best} has {faster[best]:,} Mbit/s", remedy
+        return WARN, f"{result}; {best} has {faster[best]:,} Mbit/s", remedy
     if speed and speed < SLOW_LINK_MBIT_PER_S:
-        return WARN, found, "a faster link, or more tokens per step (--training.tokens-per-step)"
-    return OK, found, ""
+        return WARN, result, "a faster link, or more tokens per step (--training.tokens-per-step)"
+    return OK, result, ""
 
 
 def _speed_words(speed_mbit_per_s: int | None, run: PlannedRun) -> str:
@@ -274,8 +275,8 @@ def _speed_words(speed_mbit_per_s: int | None, run: PlannedRun) -> str:
 
 def _nics_to_others(answer: HostFacts, answers: Sequence[HostFacts]) -> set[str]:
     routes = answer.facts.get("routes", {})
-    found = {routes.get(other.host.name) for other in answers if other.host != answer.host}
-    return {name for name in found if name}
+    nics = {routes.get(other.host.name) for other in answers if other.host != answer.host}
+    return {nic for nic in nics if nic}
 
 
 def used_nic(answers: Sequence[HostFacts]) -> str | None:
@@ -290,10 +291,10 @@ def _disk(answer: HostFacts, run: PlannedRun) -> Judgement:
     number = kept.keep + 1 + kept.keep_best  # one is written before the oldest is removed
     needed = LOGS_BYTES + max(0, number * run.checkpoint.n_bytes - run_dir["held_bytes"])
     what = count(number, "checkpoint")
-    found = f"{data_size(run_dir['free_bytes'])} free, {what} need {data_size(needed)}"
+    result = f"{data_size(run_dir['free_bytes'])} free, {what} need {data_size(needed)}"
     if run_dir["free_bytes"] < needed:
-        return FAIL, found, f"free some for {run_dir['path']}, or lower --checkpoints.keep-best"
-    return OK, found, ""
+        return FAIL, result, f"free some for {run_dir['path']}, or lower --checkpoints.keep-best"
+    return OK, result, ""
 
 
 def _run_dir(answer: HostFacts, run: PlannedRun) -> Judgement:
@@ -301,8 +302,8 @@ def _run_dir(answer: HostFacts, run: PlannedRun) -> Judgement:
     if run_dir["error"]:
         return FAIL, f"cannot write {run_dir['error']}", "fix its permissions, or other --run-dir"
     if run_dir["held_by"]:
-        found = f"another run is in {run_dir['path']} ({run_dir['held_by']})"
-        return FAIL, found, "wait for it, end it, or give another --run-dir"
+        result = f"another run is in {run_dir['path']} ({run_dir['held_by']})"
+        return FAIL, result, "wait for it, end it, or give another --run-dir"
     return OK, f"{run_dir['path']} is writable", ""
 
 

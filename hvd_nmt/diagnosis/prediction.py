@@ -30,9 +30,9 @@ if TYPE_CHECKING:  # TensorFlow
 
 MARK = "hvd_nmt.measurement "
 _OF_RANKS = "hvd_nmt.bench: "
-"""before what they say of an error: they do what the benchmark does"""
+"""start of a rank's sentence on an error: it does what the benchmark does"""
 _TIMEOUT_S = 600.0
-"""for all of it, start included"""
+"""seconds for all of it, start included"""
 _STEPS = 5
 
 
@@ -41,13 +41,13 @@ class Measurement:
     """What was measured."""
 
     all_reduce_s: float
-    """of all gradients in float32"""
+    """seconds to sum all gradients in float32"""
     latency_s: float
-    """of one number"""
+    """seconds to sum one number"""
     compute_s: float
-    """of a step, the median"""
+    """seconds that a step computes, the median"""
     tokens_per_step: float
-    """source and target tokens, the mean"""
+    """mean number of source and target tokens"""
 
 
 def measure(run: PlannedRun) -> Measurement:
@@ -76,7 +76,7 @@ def _launch_command(run: PlannedRun) -> list[str]:
 
 
 def _result(output: str, exit_code: int) -> Measurement:
-    """The result among the lines of all ranks; ClusterError: none, and what was said last."""
+    """The result among the lines of all ranks; ClusterError: none, with the last line."""
     lines = [line for line in output.splitlines() if line.strip()]
     for line in lines:
         if line.startswith(MARK):
@@ -97,9 +97,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         from hvd_nmt.training import benchmark
 
         config = from_plain(json.loads(word), "the request", Config())
-        found = benchmark.measure(config, _STEPS, _measurement)
-        if found is not None:  # on rank 0
-            print(MARK + json.dumps(dataclasses.asdict(found)), flush=True)
+        measurement = benchmark.measure(config, _STEPS, _measurement)
+        if measurement is not None:  # on rank 0
+            print(MARK + json.dumps(dataclasses.asdict(measurement)), flush=True)
     return outcome.exit_code
 
 
@@ -131,8 +131,8 @@ class Prediction:
     @property
     def step(self) -> Step:
         """The model of a step."""
-        found, ranks = self.measured, [answer.host.slots for answer in self.run.answers]
-        plain = Step(found.compute_s, found.compute_s, found.all_reduce_s, found.latency_s, ranks)
+        seen, ranks = self.measured, [answer.host.slots for answer in self.run.answers]
+        plain = Step(seen.compute_s, seen.compute_s, seen.all_reduce_s, seen.latency_s, ranks)
         return plain.under(Exchange.of(self.run.config.training, len(ranks)))
 
     @property
@@ -143,23 +143,23 @@ class Prediction:
         return NETWORK if self.step.crosses_network else LOCAL
 
     def lines(self) -> list[str]:
-        """For a reader."""
-        found, step, training = self.measured, self.step, self.run.config.training
+        """What a reader sees."""
+        measured, step, training = self.measured, self.step, self.run.config.training
         exchange, advised = [], step.advice()
         if step.crosses_network:
-            said = exchange_cost.link_sentence(step, training.sync_every)
+            link = exchange_cost.link_sentence(step, training.sync_every)
             if not any(exchange_cost.PRICE_OF_TRAINING_ALONE in advice.why for advice in advised):
-                said += f"; {exchange_cost.PRICE_OF_TRAINING_ALONE}"
+                link += f"; {exchange_cost.PRICE_OF_TRAINING_ALONE}"
             way_between = exchange_cost.name_of(step.exchange)
-            exchange = [f"exchange    {way_between}", f"link        {said}"]
+            exchange = [f"exchange    {way_between}", f"link        {link}"]
         return [
             f"all-reduce  {data_size(self.run.gradient_bytes)} of gradients: "
-            f"{step_duration(found.all_reduce_s)}; {data_size(self.sent_bytes)} sent by each "
+            f"{step_duration(measured.all_reduce_s)}; {data_size(self.sent_bytes)} sent by each "
             f"rank at {link_speed(self.bandwidth_MB_per_s)}; one number takes "
-            f"{step_duration(found.latency_s)}",
+            f"{step_duration(measured.latency_s)}",
             *exchange,
             f"step        {step_duration(step.total_s)}, of which a rank computes "
-            f"{step_duration(found.compute_s)}; {found.tokens_per_step / step.total_s:,.0f} "
+            f"{step_duration(measured.compute_s)}; {measured.tokens_per_step / step.total_s:,.0f} "
             "source and target tokens/s",
             f"run         {training.max_steps:,} steps: "
             f"{duration(step.total_s * training.max_steps)}",
@@ -173,18 +173,18 @@ class Prediction:
         ]
 
     def check(self) -> Check:
-        """What the measurement says of the network."""
-        found, nic = link_speed(self.bandwidth_MB_per_s), used_nic(self.run.answers)
+        """Result of the measurement for the network."""
+        speed, nic = link_speed(self.bandwidth_MB_per_s), used_nic(self.run.answers)
         nics = [answer.facts.get("nics", {}).get(nic, {}) for answer in self.run.answers]
-        speeds = [card["link_mbit_per_s"] for card in nics if card.get("link_mbit_per_s")]
-        if speeds and self.bandwidth_MB_per_s < 0.5 * min(speeds) / 8:
-            found += f" where {nic} allows {min(speeds):,.0f} Mbit/s"
+        limits = [card["link_mbit_per_s"] for card in nics if card.get("link_mbit_per_s")]
+        if limits and self.bandwidth_MB_per_s < 0.5 * min(limits) / 8:
+            result = f"{speed} where {nic} allows {min(limits):,.0f} Mbit/s"
             others = "look for other traffic, a slower switch on the way, or a limit of the cloud"
-            return Check("all-reduce", "", WARN, found, f"{others}; compare with iperf3")
+            return Check("all-reduce", "", WARN, result, f"{others}; compare with iperf3")
         if self.verdict == COMPUTE:
-            return Check("all-reduce", "", OK, found)
+            return Check("all-reduce", "", OK, speed)
         remedy = "see the advice below: this exchange will decide the speed"
-        return Check("all-reduce", "", WARN, found, remedy)
+        return Check("all-reduce", "", WARN, speed, remedy)
 
 
 if __name__ == "__main__":

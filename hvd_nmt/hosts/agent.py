@@ -68,8 +68,8 @@ class Agent:
         self._ranks: list[RankProcess] = []
         self._spares: dict[int, RankProcess] = {}
         """rank -> its process of the next start"""
-        self._missing_spares: list[tuple[int, list[str], dict[str, str]]] = []
-        """rank, command and variables of the next start's ranks without a spare"""
+        self._next_start_id = ""
+        """id of the start that spares are missing for; "": none are"""
         self._reports_of_training = 0
         self._end_requests: list[Message] = []
         """requests to end that are not answered yet"""
@@ -128,8 +128,8 @@ class Agent:
         self._channel.send({"id": message["id"], **values})
 
     def _start(self, message: Message) -> Message:
-        self._start_id, self._ranks, self._missing_spares = message["start_id"], [], []
-        self._reports_of_training = 0
+        self._start_id, self._next_start_id = message["start_id"], message["next_start_id"]
+        self._ranks, self._reports_of_training = [], 0
         words = message["words"]
         for number, rank_variables in message["ranks"]:
             variables = {**message["variables"], **rank_variables, START_ID: self._start_id}
@@ -140,9 +140,6 @@ class Agent:
                 passes = error.errno in (errno.EAGAIN, errno.ENOMEM)
                 return {"error": f"{words[0]}: {error.strerror}", "passes": passes}
             self._ranks[-1].imports_s = message["imports_s"] or math.inf
-            if message["next_start_id"]:
-                variables = variables | {START_ID: message["next_start_id"]}
-                self._missing_spares.append((number, words, variables))
         for spare in self._spares.values():  # of another start than this one
             spare.discard()
         self._spares = {}
@@ -164,12 +161,14 @@ class Agent:
         self._reports_of_training += bool(sections) and not sections & {"", heartbeat.START}
         if self._reports_of_training < _REPORTS_OF_TRAINING:
             return
-        missing, self._missing_spares = self._missing_spares, []
+        start_id, self._next_start_id = self._next_start_id, ""
         with contextlib.suppress(psutil.Error, OSError):  # a rank ends, or nothing can start
             used = sum(psutil.Process(rank.process.pid).memory_info().rss for rank in self._ranks)
             if psutil.virtual_memory().available > _MEMORY_OF_SPARES * used:
-                for number, words, variables in missing:
-                    self._spares[number] = RankProcess(number, words, variables, is_spare=True)
+                for rank in self._ranks:
+                    words, variables, _ = rank.program
+                    program = rank.number, words, variables | {START_ID: start_id}
+                    self._spares[rank.number] = RankProcess(*program, is_spare=True)
 
     def _send_output(self, rank: int, stream: int, text: str) -> None:
         self._channel.send({"tell": "output", "rank": rank, "stream": stream, "text": text})
@@ -190,7 +189,7 @@ class Agent:
             rank.print_stacks(rank.number in states and states[rank.number]["stuck"])
         if time.monotonic() > self._received_s + self._silence_s:
             self._leave()
-        if self._missing_spares:
+        if self._next_start_id:
             self._start_spares(states)
 
     def _leave(self) -> None:
@@ -202,7 +201,7 @@ class Agent:
 
     def _end(self, message: Message) -> None:
         """Begin to end the ranks; a second request may shorten the patience of the first."""
-        self._missing_spares = []
+        self._next_start_id = ""
         self._end_requests.append(message)
         self._kills_s = min(self._kills_s, time.monotonic() + message["patience_s"])
         for rank in self._ranks:

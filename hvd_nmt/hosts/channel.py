@@ -16,10 +16,7 @@ class Channel:
     """Both directions; `receive` gets each message in a thread, None: the other side has ended."""
 
     def __init__(
-        self,
-        incoming: IO[bytes],
-        outgoing: IO[bytes],
-        receive: Callable[[Message | None], None],
+        self, incoming: IO[bytes], outgoing: IO[bytes], receive: Callable[[Message | None], None]
     ) -> None:
         self._incoming, self._outgoing, self._receive = incoming, outgoing, receive
         self._unsent: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()

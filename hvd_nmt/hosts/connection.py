@@ -1,4 +1,4 @@
-"""The connection to the agent of one host, which starts with it."""
+"""Connections of a command to the agents of its hosts, which start with them."""
 
 import contextlib
 import itertools
@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, final
 
@@ -17,8 +18,9 @@ from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.common.rank_environment import are_numbers, passed
 from hvd_nmt.common.signals import signal_name
 from hvd_nmt.hosts.channel import Channel, Message
+from hvd_nmt.hosts.facts import HostFacts
 from hvd_nmt.hosts.host_list import Host
-from hvd_nmt.hosts.transport import transport_to
+from hvd_nmt.hosts.transport import SILENCE_S, transport_to
 
 AGENT = f"{__package__}.agent"
 _END_S = 2.0
@@ -32,18 +34,17 @@ _BECOME_AGENT = (
     f'os.execve(sys.executable,[sys.executable,"-m","{AGENT}"],'
     "{**os.environ,**json.loads(line),**own})"
 )
+Receive = Callable[["Connection", Message | None], None]
 
 
 @final
 class Connection:
-    """An agent on a host, from now until `close`; the transport has `timeout_s` to connect.
+    """An agent on a host, until `close`; the transport has `timeout_s` to connect.
 
     `receive` gets what the agent sends unasked, in a thread; None: it has ended.
     """
 
-    def __init__(
-        self, host: Host, timeout_s: float, receive: Callable[["Connection", Message | None], None]
-    ) -> None:
+    def __init__(self, host: Host, timeout_s: float, receive: Receive) -> None:
         self.host = host
         self.is_open = True
         self.received_s = time.monotonic()
@@ -107,7 +108,7 @@ class Connection:
         self._errors.close()
 
     def _sort(self, message: Message | None) -> None:
-        """An answer goes to whoever waits for it, all else to `receive`."""
+        """An answer goes to its request, all else to `receive`."""
         self.received_s = time.monotonic()
         if message is None:
             self.why_ended = self._reason_of_end()
@@ -139,3 +140,63 @@ class Connection:
             with contextlib.suppress(KeyError):  # another thread does the same
                 _, answer = self._unanswered.popitem()
                 answer.set_exception(ConnectionError(self.why_ended))
+
+
+@final
+class Connections(contextlib.AbstractContextManager["Connections"]):
+    """One to each host, when it is needed; it has `timeout_s` until an answer is there."""
+
+    def __init__(
+        self, timeout_s: float, receive: Receive = lambda connection, message: None
+    ) -> None:
+        self.timeout_s = timeout_s
+        self._receive = receive
+        self._by_host: dict[str, Connection] = {}
+        self._closed = threading.Event()
+        threading.Thread(target=self._keep_alive, daemon=True).start()
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        for connection in self._by_host.values():
+            connection.close()
+
+    def to(self, host: Host) -> Connection:
+        """The connection to a host; ClusterError: there is no ssh here."""
+        connection = self._by_host.get(host.name)
+        if connection is None or not connection.is_open:
+            connection = Connection(host, self.timeout_s, self._receive)
+            self._by_host[host.name] = connection
+        return connection
+
+    def drop(self, name: str) -> None:
+        """Forget a host's agent: the next question starts another."""
+        if connection := self._by_host.pop(name, None):
+            connection.kill()
+
+    def ask(self, hosts: Sequence[Host], request: dict[str, Any]) -> list[HostFacts]:
+        """Ask all hosts at once: an answer per host, in their order, with an error if it hangs."""
+        until_s = time.monotonic() + self.timeout_s
+        names = [host.name for host in hosts]
+        request = request | {"hosts": names, "deadline_s": 0.7 * self.timeout_s}
+        replies = [self.to(host).request("facts", request=request) for host in hosts]
+        return [
+            self._facts(host, reply, until_s) for host, reply in zip(hosts, replies, strict=True)
+        ]
+
+    def _facts(self, host: Host, reply: Future[Message], until_s: float) -> HostFacts:
+        try:
+            message = reply.result(max(0.0, until_s - time.monotonic()))
+            facts = message["facts"]
+            if "error" in facts:
+                raise ConnectionError(facts["error"])
+        except (ConnectionError, TimeoutError) as error:
+            self.drop(host.name)
+            return HostFacts(host, {}, str(error) or f"no answer within {self.timeout_s:g} s")
+        return HostFacts(host, facts, clock_differs_s=abs(message["received_s"] - facts["time_s"]))
+
+    def _keep_alive(self) -> None:
+        """In a thread: an agent that receives nothing takes its launcher for lost."""
+        while not self._closed.wait(5.0):
+            for connection in list(self._by_host.values()):
+                if connection.is_remote:
+                    connection.tell("alive", limit_s=SILENCE_S)

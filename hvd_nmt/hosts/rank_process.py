@@ -84,7 +84,8 @@ class RankProcess:
 
         pipes = enumerate((self.process.stdout, self.process.stderr), 1)
         read = [partial(_read, pipe, room, partial(send_output, n)) for n, pipe in pipes if pipe]
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (*read, await_end)]
+        tasks: list[Callable[[], None]] = [*read, await_end]
+        self._threads = [threading.Thread(target=task, daemon=True) for task in tasks]
         for thread in self._threads:
             thread.start()
 

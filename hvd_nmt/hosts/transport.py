@@ -10,46 +10,36 @@ SILENCE_S = 360.0
 
 
 class Transport(abc.ABC):
-    """A way to run a shell command on a host. Another way is one class, chosen in `transport_to`:
+    """A way to run a shell command on a host. Another one is a class, chosen by `transport_to`:
 
-    @final
     class KubectlExec(Transport):
         def command(self, host: str, shell_line: str, timeout_s: float) -> list[str]:
-            limit = f"--pod-running-timeout={timeout_s:g}s"
-            return ["kubectl", "exec", limit, "-i", host, "--", "sh", "-c", shell_line]
+            return ["kubectl", "exec", "-i", host, "--", "sh", "-c", shell_line]
     """
 
     is_remote = True
-    """whether the command is a program that stays between this process and the agent, as ssh"""
+    """whether the command stays between this process and the agent, as ssh does"""
 
     @abc.abstractmethod
     def command(self, host: str, shell_line: str, timeout_s: float) -> list[str]:
-        """The words of a command that runs a line of sh on a host.
-
-        Args:
-            host: the host's name.
-            shell_line: what runs there. Any user can read command lines: it holds no secret.
-            timeout_s: seconds to connect.
-        """
+        """The words that run a line of sh, which holds no secret; it has `timeout_s` to connect."""
 
 
 @final
 class Local(Transport):
-    """This machine."""
+    """A child of this process."""
 
     is_remote = False
 
     def command(self, host: str, shell_line: str, timeout_s: float) -> list[str]:
-        """A shell, which becomes the agent."""
         return ["sh", "-c", shell_line]
 
 
 @final
 class Ssh(Transport):
-    """Another machine, through ssh that asks no question."""
+    """ssh that asks no question, and notices when the host no longer answers."""
 
     def command(self, host: str, shell_line: str, timeout_s: float) -> list[str]:
-        """A connection that notices when the host no longer answers."""
         return [
             "ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, int(timeout_s // 2))}",
             "-o", "ConnectionAttempts=1", "-o", "ControlPath=none",
@@ -59,5 +49,5 @@ class Ssh(Transport):
 
 
 def transport_to(host: str) -> Transport:
-    """The way to a host of this name."""
+    """The transport to a host of this name."""
     return Local() if is_here(host) else Ssh()

@@ -1,23 +1,23 @@
-"""What is done when the ranks have ended: a pure function of how they ended until now."""
+"""What is done when the ranks have ended: a pure function of how their starts ended until now."""
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hvd_nmt.common import errors
+from hvd_nmt.common import errors, signals
 from hvd_nmt.common.units import count
+from hvd_nmt.launching.culprit import SSH_FAILED
 
 STARTS_WITHOUT_PROGRESS = 5
-"""in a row, after which nothing is started any more"""
+"""failures in a row after which nothing is started any more"""
 LONGEST_PAUSE_S = 300.0
 _HOUR_S = 3600.0
 _WOULD_FAIL_AGAIN = frozenset(
     kind.exit_code
     for kind in (errors.ConfigError, errors.DataError, errors.RunError, errors.DivergedError)
 )
-_PASSES = frozenset((errors.Preempted.exit_code, errors.ClusterError.exit_code, 255))
-"""exit codes besides those of signals of ranks that may do better the next time; 255 is ssh's"""
-_OF_A_SIGNAL = 128
+_PASSES = frozenset((errors.Preempted.exit_code, errors.ClusterError.exit_code, SSH_FAILED))
+"""exit codes of ranks that may do better the next time, as those that a signal killed"""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class AttemptEnd:
 
     exit_code: int
     progressed: bool
-    """there is a newer complete checkpoint than before it"""
+    """whether there is a newer complete checkpoint than before it"""
     time_s: float
-    """when, on a clock that is never set"""
+    """time of the end, on a clock that is never set"""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Decision:
 
     restarts: bool
     exit_code: int
-    """of the launcher, where it ends"""
+    """exit code of the launcher, where it ends"""
     pause_s: float = 0.0
-    """before the ranks are started again"""
+    """seconds before the ranks are started again"""
     why: str = ""
-    """why nothing is started any more, one sentence; "" where the code says it"""
+    """reason, one sentence, for starting nothing any more; "" where the code explains it"""
 
 
 def decide(
@@ -76,7 +76,7 @@ def _hopeless(code: int, in_vain: int, restarts_per_hour: int) -> str:
             f"{count(in_vain, 'start')} in a row made no new checkpoint: fix the cause, or save "
             "more often (--checkpoints.every-steps), then run the same command again."
         )
-    if in_vain and code not in _PASSES and code < _OF_A_SIGNAL:
+    if in_vain and code not in _PASSES and code < signals.EXIT_CODE_BASE:
         return (
             f"The start ended with code {code}, a defect, before a new checkpoint: another start "
             "would not help."

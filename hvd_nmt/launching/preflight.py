@@ -1,4 +1,4 @@
-"""What the hosts say before a start, and where its ranks go: `doctor` without the all-reduce."""
+"""What the hosts report before a start, and where its ranks go: `doctor` without the all-reduce."""
 
 import dataclasses
 import socket
@@ -12,9 +12,10 @@ from hvd_nmt.config import Config
 from hvd_nmt.diagnosis import checks
 from hvd_nmt.diagnosis.checks import FAIL, WARN, Check, PlannedRun
 from hvd_nmt.hosts import facts
-from hvd_nmt.hosts.connections import Connections
+from hvd_nmt.hosts.connection import Connections
 from hvd_nmt.hosts.facts import HostFacts
 from hvd_nmt.hosts.host_list import Host, is_here
+from hvd_nmt.launching.job import Job
 
 _NETWORK = "network"
 _OF_ANY_COMMAND = (
@@ -24,44 +25,22 @@ _OF_ANY_COMMAND = (
 
 
 @dataclass(frozen=True)
-class Job:
-    """What is to be done until it is done."""
-
-    words: tuple[str, ...]
-    """the command"""
-    config: Config | None
-    """of its run; None: it is not hvd_nmt.train, so nothing is known of it"""
-    hosts: tuple[Host, ...]
-    """with their slots, in order"""
-    ranks: int
-    min_ranks: int
-    """hosts that cannot be used are left out while the others have so many slots"""
-    nic: str = ""
-    """network card, of one name on all hosts; "": the one that leads from each to the others"""
-    timeout_s: float = 30.0
-    """for each host to answer"""
-    restarts_per_hour: int = 10
-    wait_for_hosts_h: float = 24.0
-    """hours that hosts may be missing after the first start"""
-
-
-@dataclass(frozen=True)
 class Outlook:
     """What is to be expected of a start."""
 
     hosts: tuple[Host, ...]
-    """with their ranks, in order"""
+    """hosts with their ranks, in order"""
     nic: str | None
-    """network card of one name on all of them; None: none was found"""
+    """network card of one name on all of them; None: there is none"""
     hindrances: tuple[str, ...]
-    """why it would fail, one sentence each; () if nothing hinders"""
+    """reasons why it would fail, one sentence each; () if nothing hinders"""
     warnings: tuple[str, ...]
-    left_out: dict[str, str]
-    """host -> why it does without"""
+    skipped: dict[str, str]
+    """host -> why no rank starts there"""
     saved_step: int
     """step of the newest complete checkpoint that is known of; -1: none"""
     held_by: str = ""
-    """the process of another run in the run directory"""
+    """process of another run in the run directory"""
 
 
 def place(among: Sequence[Host], without: Container[str], ranks: int) -> tuple[Host, ...]:
@@ -77,71 +56,71 @@ def place(among: Sequence[Host], without: Container[str], ranks: int) -> tuple[H
 def look(
     job: Job, connections: Connections, known_step: int = -1, is_restart: bool = False
 ) -> Outlook:
-    """Ask all hosts, and find out where the ranks can run.
+    """Ask all hosts, and determine where the ranks can run.
 
-    `known_step`: of the newest checkpoint known; -1: none. A restart also leaves out hosts that
+    `known_step`: step of the newest checkpoint known; -1: none. A restart also skips hosts that
     answer but on which a rank would fail; before the first start these are hindrances.
     """
-    asked = checks.ask(job.config or Config(), job.hosts, connections)
-    reached = [checks.reached(answer) for answer in asked.answers]
-    out = {check.host: sentence(check) for check in reached if check.status == FAIL}
-    hosts, nic, found = _judged(job, asked, out)
+    run = checks.ask(job.config or Config(), job.hosts, connections)
+    reached = [checks.reached(answer) for answer in run.answers]
+    skipped = {check.host: _sentence(check) for check in reached if check.status == FAIL}
+    hosts, nic, results = _examined(job, run, skipped)
     failed = {
-        check.host: sentence(check) for check in found
+        check.host: _sentence(check) for check in results
         if check.status == FAIL and check.host and check.name != "run directory"  # the run's fault
     }  # fmt: skip
     if failed and is_restart:
-        out |= failed
-        hosts, nic, found = _judged(job, asked, out)
-    hindrances = [sentence(check) for check in found if check.status == FAIL]
+        skipped |= failed
+        hosts, nic, results = _examined(job, run, skipped)
+    hindrances = [_sentence(check) for check in results if check.status == FAIL]
     slots = sum(host.slots for host in hosts)
     if slots < job.min_ranks:
         need = f"{count(slots, 'slot')} are left, but {job.min_ranks:,} are needed"
-        hindrances = [*out.values(), *hindrances] or [f"{need}: name more hosts."]
-    saved = {
-        answer.host.name: answer.facts.get("run_dir", {}).get("saved_step") or -1
-        for answer in asked.answers
-    }
+        hindrances = [*skipped.values(), *hindrances] or [f"{need}: name more hosts."]
+    run_dirs = {answer.host.name: answer.facts.get("run_dir", {}) for answer in run.answers}
+    saved = {name: run_dir.get("saved_step") or -1 for name, run_dir in run_dirs.items()}
     saved_step = max(known_step, *saved.values()) if job.config else -1
-    if out and hosts and job.config and max(saved[host.name] for host in hosts) < saved_step:
-        # The ranks would begin anew, or further back, where hosts share no file system.
+    if skipped and hosts and job.config and max(saved[host.name] for host in hosts) < saved_step:
+        # The ranks would begin with no or older weights, where hosts share no file system.
         hindrances.append(
-            f"Without {', '.join(out)} no host has the checkpoint of step {saved_step:,}: fix "
+            f"Without {', '.join(skipped)} no host has the checkpoint of step {saved_step:,}: fix "
             f"that, or copy {job.config.run_dir} to another host."
         )
-    warnings = [f"warning: {sentence(check)}" for check in found if check.status == WARN]
-    held = [answer.facts["run_dir"]["held_by"] for answer in asked.answers if answer.facts]
-    held_by = next(filter(None, held), "") if job.config else ""
-    return Outlook(hosts, nic, tuple(hindrances), tuple(warnings), out, saved_step, held_by)
+    warnings = [f"warning: {_sentence(check)}" for check in results if check.status == WARN]
+    held_by = next(filter(None, (run_dir.get("held_by") for run_dir in run_dirs.values())), "")
+    return Outlook(
+        hosts, nic, tuple(hindrances), tuple(warnings), skipped, saved_step,
+        held_by if job.config else "",
+    )  # fmt: skip
 
 
-def sentence(check: Check) -> str:
-    """A check that did not go well, as one sentence."""
+def _sentence(check: Check) -> str:
+    """A check that did not pass, as one sentence."""
     where = f"{check.host}: " if check.host else ""
-    found = check.found.removeprefix(f"{check.name}: ").removesuffix(".")
-    mark = ";" if ": " in found else ":"  # a list, or a remedy of its own
+    result = check.result.removeprefix(f"{check.name}: ").removesuffix(".")
+    mark = ";" if ": " in result else ":"  # it is a list, or has another remedy
     remedy = f"{mark} {check.remedy}" if check.remedy else ""
-    return f"{where}{check.name}: {found}{remedy}."
+    return f"{where}{check.name}: {result}{remedy}."
 
 
-def _judged(
-    job: Job, asked: PlannedRun, out: dict[str, str]
+def _examined(
+    job: Job, run: PlannedRun, skipped: dict[str, str]
 ) -> tuple[tuple[Host, ...], str | None, list[Check]]:
-    """Where the ranks go without some hosts, through which card, and what is to be said of it."""
-    hosts = place(job.hosts, out, job.ranks)
-    by_name = {answer.host.name: answer for answer in asked.answers}
+    """Where the ranks go without some hosts, through which card, and the checks of that."""
+    hosts = place(job.hosts, skipped, job.ranks)
+    by_name = {answer.host.name: answer for answer in run.answers}
     answers = [dataclasses.replace(by_name[host.name], host=host) for host in hosts]
     if not answers:
         return hosts, None, []
-    found = checks.examine(dataclasses.replace(asked, answers=answers))
+    results = checks.examine(dataclasses.replace(run, answers=answers))
     if job.config is None:
-        found = [check for check in found if check.name in _OF_ANY_COMMAND]
-    if job.nic:  # routes tell which one, and it is known
-        found = [check for check in found if check.name != _NETWORK or check.status != FAIL]
-    elif any(check.name == _NETWORK and check.status == FAIL for check in found):
-        return hosts, None, found
-    nic = _card(answers, job.nic)
-    return hosts, nic, [*found, *_card_checks(answers, nic)]
+        results = [check for check in results if check.name in _OF_ANY_COMMAND]
+    if job.options.nic:  # routes tell which one, and it is known
+        results = [check for check in results if check.name != _NETWORK or check.status != FAIL]
+    elif any(check.name == _NETWORK and check.status == FAIL for check in results):
+        return hosts, None, results
+    nic = _card(answers, job.options.nic)
+    return hosts, nic, [*results, *_card_checks(answers, nic)]
 
 
 def _card(answers: Sequence[HostFacts], given: str) -> str | None:
@@ -162,8 +141,8 @@ def _card_checks(answers: Sequence[HostFacts], nic: str | None) -> list[Check]:
         answer.host.name: [name for name, card in answer.facts["nics"].items() if card["is_up"]]
         for answer in answers
     }
-    own = [name for name, state in psutil.net_if_stats().items() if state.isup]
-    cards_of.setdefault(socket.gethostname(), own)
+    here = [name for name, state in psutil.net_if_stats().items() if state.isup]
+    cards_of.setdefault(socket.gethostname(), here)
     remedy = "give a card that all hosts have, also this one, with --nic, or rename the cards"
     return [
         Check(_NETWORK, host, FAIL, f"no card {nic or 'that leads there'} that is up among "

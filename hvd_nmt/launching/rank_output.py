@@ -1,4 +1,4 @@
-"""What is seen of the ranks' output: rank 0's as it is, of others what rank 0 does not say."""
+"""What is shown of the ranks' output: all of rank 0, and of others what rank 0 does not print."""
 
 import collections
 import contextlib
@@ -16,12 +16,12 @@ from hvd_nmt.common.units import count
 
 _STDOUT, _STDERR = 1, 2
 _DELAY_S = 1.0
-"""until a line of another rank is shown: rank 0 may say the same"""
+"""seconds until a line of another rank is shown: rank 0 may print the same"""
 _REMEMBERED = 1000
-"""lines of rank 0, and of other ranks, of which earlier ones are shown at once"""
+"""newest lines of rank 0 that are compared, and of other ranks that may wait"""
 _LONGEST_LINE = 1 << 16
 _MOST_UNREAD, _STANDS_STILL_S = 1000, 10.0
-"""pieces that wait for a reader, and how long; then the oldest are dropped, and ranks continue"""
+"""pieces and seconds that wait for a reader; then the oldest are dropped, and ranks continue"""
 _OF_MEMORY = re.compile("bad_alloc|annot allocate memory|ut of memory|via pthread_create.. failed")
 _SENTENCE = re.compile(r"hvd_nmt[\w.]*: .+")
 
@@ -32,47 +32,47 @@ class RankOutput:
 
     def __init__(self) -> None:
         self.sentence = ""
-        """the last that a rank has said of an error"""
+        """last sentence of a rank on an error"""
         self.of_memory: set[int] = set()
-        """ranks that said that memory was full"""
+        """ranks that printed that memory was full"""
         self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._names: dict[int, str] = {}
         self._rests: dict[tuple[int, int], str] = {}
-        """what came of a line that has not ended, by rank and stream"""
-        self._said: collections.deque[str] = collections.deque(maxlen=_REMEMBERED)
-        """by rank 0"""
+        """rank and stream -> the part of a line that has not ended"""
+        self._of_first: collections.deque[str] = collections.deque(maxlen=_REMEMBERED)
+        """lines of rank 0"""
         self._late: collections.deque[tuple[float, int, int, str]] = collections.deque()
-        """when it came, rank, stream, line"""
+        """time, rank, stream and line of other ranks"""
         self._moving = False
         """whether the last line on the terminal is one that the next replaces"""
         self._unread: queue.Queue[tuple[int, str]] = queue.Queue(_MOST_UNREAD)
-        """stream, text"""
+        """stream and text of pieces to print"""
         self._dropped = 0
-        """lines before the first of those"""
+        """number of lines before those that were not printed"""
         threading.Thread(target=self._write_all, daemon=True).start()
         threading.Thread(target=self._print_all, daemon=True).start()
 
     def begin(self, hosts: dict[int, str]) -> None:
-        """A start: rank -> host; what was said in an earlier one is forgotten."""
+        """A start: rank -> host; what was printed in an earlier one is forgotten."""
 
         def forget() -> None:
             self._finish_lines()
             self._names, self.sentence, self.of_memory = hosts, "", set()
-            self._said.clear()
+            self._of_first.clear()
 
         self._work.put(forget)
 
-    def hear(self, rank: int, stream: int, text: str, printed: Callable[[], None]) -> None:
-        """Something that a rank printed, any part of lines."""
+    def receive(self, rank: int, stream: int, text: str, printed: Callable[[], None]) -> None:
+        """Take what a rank printed, any part of lines; `printed` is called when it is shown."""
         self._work.put(partial(self._sort, rank, stream, text))
         self._work.put(printed)
 
     def say(self, text: str) -> None:
-        """A line of the launcher itself, on stderr."""
+        """Print a line of the launcher itself, on stderr."""
         self._work.put(partial(self._show, _STDERR, f"hvd_nmt.launch: {text}\n"))
 
     def flush(self, patience_s: float | None = None) -> bool:
-        """Print all that was heard until now, also lines that have not ended; whether it is."""
+        """Print all that came until now, also lines that have not ended; whether it is printed."""
         done = threading.Event()
         self._work.put(self._finish_lines)
         self._work.put(done.set)
@@ -106,18 +106,18 @@ class RankOutput:
         if stream == _STDERR and _OF_MEMORY.search(text):
             self.of_memory.add(rank)
         if rank == 0:
-            self._said.extend(lines)
+            self._of_first.extend(lines)
             self._show(stream, text)
         else:
             now_s = time.monotonic()
             self._late.extend((now_s, rank, stream, line) for line in lines)
 
     def _show_late(self, until_s: float, most: int) -> None:
-        """Lines of other ranks that came before or are too many, unless rank 0 has said them."""
+        """Lines of other ranks that came before or are too many, unless rank 0 has printed them."""
         shown: dict[int, list[str]] = {}
         while self._late and (self._late[0][0] <= until_s or len(self._late) > most):
             _, rank, stream, line = self._late.popleft()
-            if line not in self._said:
+            if line not in self._of_first:
                 name = f"rank {rank} ({self._names.get(rank, '?')})"
                 shown.setdefault(stream, []).append(f"{name}: {line}\n")
         for stream, lines in shown.items():
@@ -132,7 +132,7 @@ class RankOutput:
         self._show_late(time.monotonic(), 0)
 
     def _show(self, stream: int, text: str) -> None:
-        """To a file or a terminal, on which it replaces a line that moves."""
+        """Print to a file or a terminal, on which it replaces a line that moves."""
         if os.isatty(stream) and (MOVES in text or self._moving):
             lines = text.splitlines(keepends=True)
             self._moving = len(lines[-1]) > 1 and lines[-1].endswith(MOVES)
@@ -165,7 +165,7 @@ class RankOutput:
 
 
 def _write(stream: int, text: str) -> str:
-    """Why that failed, or ""."""
+    """The reason why that failed; "": it did not."""
     data = text.encode(errors="backslashreplace")
     while data:
         try:

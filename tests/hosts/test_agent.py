@@ -74,14 +74,11 @@ class Agent:
 
     def state_of(self, rank, **wanted):
         """What a rank does, once that holds."""
-        found = {}
 
-        def holds(message):
-            found.update(message.get("states", {}).get(rank, {}))
-            return wanted.items() <= found.items()
+        def state(message):
+            return message.get("states", {}).get(rank, {})
 
-        self.wait_for(holds)
-        return found
+        return state(self.wait_for(lambda message: wanted.items() <= state(message).items()))
 
     def end(self, patience_s=0.0, asks=False):
         return self.ask("end", patience_s=patience_s, asks=asks, run_dir=None)
@@ -125,11 +122,8 @@ def test_how_ranks_end_and_what_they_printed(agent):
         "os.kill(os.getpid(), 9)",
         "time.sleep(1), print('no end', end='')",
     )
-    codes = {}
-    while len(codes) < 3:
-        message = agent.wait_for(lambda message: message.get("tell") == "ended")
-        codes[message["rank"]] = message["code"]
-    assert codes == {0: 3, 1: -9, 2: 0}
+    ends = [agent.wait_for(lambda message: message.get("tell") == "ended") for _ in range(3)]
+    assert {end["rank"]: end["code"] for end in ends} == {0: 3, 1: -9, 2: 0}
     assert agent.end()["left"] == 0
     assert "bad byte\n\\xff\\xfe \\xe2\\x82" in agent.output
     assert "no end" in agent.output

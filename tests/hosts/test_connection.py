@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from hvd_nmt.hosts import transport
-from hvd_nmt.hosts.connections import Connections
+from hvd_nmt.hosts.connection import Connections
 from hvd_nmt.hosts.host_list import Host
 
 HERE, FAR, ONE, OTHER, REFUSES, BARE, DIES, HANGS, TELLS = (f"192.0.2.{n}" for n in range(1, 10))
@@ -108,7 +108,7 @@ def test_an_interrupt_ends_ssh(fake_ssh):
     code = f"""
 from hvd_nmt.hosts.host_list import Host
 from hvd_nmt.hosts import transport
-from hvd_nmt.hosts.connections import Connections
+from hvd_nmt.hosts.connection import Connections
 with Connections(60.0) as connections:
     connections.to(Host("{HANGS}", 1))
     print("asks", flush=True)

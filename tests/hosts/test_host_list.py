@@ -1,11 +1,14 @@
 """Naming hosts."""
 
 import socket
+from pathlib import Path
 
 import pytest
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.hosts.host_list import Host, is_here, read_hosts
+
+HOSTFILES = Path(__file__).parents[2] / "hostfiles"
 
 
 def test_the_list_of_horovodrun():
@@ -32,6 +35,7 @@ def test_a_host_file(tmp_path):
     path = tmp_path / "hosts"
     path.write_text("# two\nv100a slots=2\n\nv100b slots=4  # the big one\n")
     assert read_hosts("", path) == [Host("v100a", 2), Host("v100b", 4)]
+    assert read_hosts("", HOSTFILES / "v100") == [Host("v100a", 2), Host("v100b", 2)]
     path.write_text("v100a slots=2\nv100b slots=\n")
     with pytest.raises(ConfigError, match=r"hosts has 'v100b slots=': .* lines NAME"):
         read_hosts("", path)

@@ -21,7 +21,7 @@ def shown(capfd):
         out.begin({0: "a", 1: "a", 2: "b"})
         printed = []
         for piece in heard:
-            out.hear(*piece, lambda: printed.append(1))
+            out.receive(*piece, lambda: printed.append(1))
         assert out.flush()
         assert len(printed) == len(heard)
         return tuple(capfd.readouterr())
@@ -57,7 +57,7 @@ def test_a_line_of_ten_megabytes(shown):
 
 def test_the_last_sentence_is_kept():
     out = RankOutput()
-    out.hear(0, 2, "hvd_nmt.train: It is wrong.\nmore\n", lambda: None)
+    out.receive(0, 2, "hvd_nmt.train: It is wrong.\nmore\n", lambda: None)
     out.flush()
     assert out.sentence == "hvd_nmt.train: It is wrong."
     out.begin({0: "a"})
@@ -82,7 +82,7 @@ def test_who_does_not_read_stops_the_printing_alone(monkeypatch):
     printed = []
     out = RankOutput()
     for _ in range(64):
-        out.hear(0, writing, "x" * 65535 + "\n", lambda: printed.append(1))
+        out.receive(0, writing, "x" * 65535 + "\n", lambda: printed.append(1))
     assert not out.flush(0.2)
     received = 0
     while received < 64 * 65536:
@@ -91,7 +91,7 @@ def test_who_does_not_read_stops_the_printing_alone(monkeypatch):
     assert len(printed) == 64
     monkeypatch.setattr(rank_output, "_STANDS_STILL_S", 0.1)
     for _ in range(64):  # who stands still holds up no rank
-        out.hear(0, writing, "y\n" * 32768, lambda: printed.append(1))
+        out.receive(0, writing, "y\n" * 32768, lambda: printed.append(1))
     while len(printed) < 128:
         time.sleep(0.01)
     os.set_blocking(reading, False)
@@ -104,7 +104,7 @@ def test_who_does_not_read_stops_the_printing_alone(monkeypatch):
     missing = sum(int(number.replace(b",", b"")) for number in dropped)
     assert 0 < missing == 64 * 32768 - received.count(b"y\n")
     os.close(reading)
-    out.hear(0, writing, "to nobody\n", lambda: None)
+    out.receive(0, writing, "to nobody\n", lambda: None)
     out.flush()  # does not wait
     os.close(writing)
 
@@ -128,6 +128,6 @@ def test_a_full_disk_that_has_room_again(shown, monkeypatch):
 def test_who_says_that_memory_is_full_is_known():
     out = RankOutput()
     for rank, words in enumerate(("throwing 'std::bad_alloc'", "via pthread_create() failed.", "")):
-        out.hear(rank, 2, words + "\n", lambda: None)
+        out.receive(rank, 2, words + "\n", lambda: None)
     out.flush()
     assert out.of_memory == {0, 1}

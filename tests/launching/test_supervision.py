@@ -9,11 +9,12 @@ import pytest
 from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.config import Config
-from hvd_nmt.hosts.connections import Connections
+from hvd_nmt.hosts.connection import Connections
 from hvd_nmt.hosts.host_list import Host
 from hvd_nmt.launching import preflight, supervision
-from hvd_nmt.launching.preflight import Job, Outlook
-from hvd_nmt.launching.start import Attempt, AttemptOutcome
+from hvd_nmt.launching.attempt import Attempt, AttemptOutcome
+from hvd_nmt.launching.job import Job, LaunchOptions
+from hvd_nmt.launching.preflight import Outlook
 from launched import events
 
 HOST = Host("gpu", 2)
@@ -38,8 +39,8 @@ def supervised(tmp_path, monkeypatch):
         monkeypatch.setattr(Attempt, "run", lambda *_: next(ends))
         monkeypatch.setattr(Connections, "to", Mock())
         monkeypatch.setattr(supervision.time, "sleep", pause)
-        config = Config(run_dir=tmp_path)
-        job = Job(("python",), config, (HOST,), 2, 2, wait_for_hosts_h=0.0, restarts_per_hour=100)
+        options = LaunchOptions(wait_for_hosts_h=0.0, restarts_per_hour=100)
+        job = Job(("python",), Config(run_dir=tmp_path), (HOST,), 2, 2, options)
         with signals.restored():
             return supervision.supervise(job)
 
