@@ -19,14 +19,14 @@ from hvd_nmt.common.rank_environment import START_ID
 
 
 class UserError(Exception):
-    """An error that a person can mend: printed as one sentence, without a traceback."""
+    """An error that a person can fix: printed as one sentence, without a traceback."""
 
     exit_code = 2
     on_all_ranks = False
-    """whether every rank of the run has it, so that the first alone says it"""
+    """whether every rank of the run has it, so that the first alone prints it"""
 
     def of_all_ranks(self) -> Self:
-        """The same error, of which all ranks are known to have it."""
+        """The same error, which all ranks are known to have."""
         self.on_all_ranks = True
         return self
 
@@ -61,7 +61,7 @@ class DivergedError(UserError):
 
 
 class Preempted(UserError):
-    """Stopped by a signal after saving a checkpoint: the same command goes on."""
+    """Stopped by a signal after saving a checkpoint: the same command resumes."""
 
     exit_code = 75
     on_all_ranks = True
@@ -69,14 +69,14 @@ class Preempted(UserError):
 
 @contextlib.contextmanager
 def spoken_in_python() -> Iterator[None]:
-    """Around a function for Python: its UserErrors name arguments in place of options."""
+    """Around a function for Python: its UserErrors name arguments instead of options."""
     try:
         yield
     except UserError as error:
         text = re.sub(r"`python -m hvd_nmt\.prepare [^`]*`", "hvd_nmt.prepare_data", str(error))
         text = re.sub(r"python -m hvd_nmt\.\w+ --help", "help(hvd_nmt)", text)
         option = r"(?<![\w./-])--([a-z][\w.-]*\w)"
-        error.args = (re.sub(option, lambda found: found[1].replace("-", "_"), text),)
+        error.args = (re.sub(option, lambda match: match[1].replace("-", "_"), text),)
         raise
 
 
@@ -102,23 +102,20 @@ def speak_utf8() -> None:
 
 
 def unwritten(sentence: str, error: BaseException) -> UserError:
-    """A RunError; of a full disk a ClusterError, for there may be room when the run goes on."""
+    """A RunError; for a full disk a ClusterError: there may be room when the run resumes."""
     is_full = system_error(error) in map(os.strerror, (errno.ENOSPC, errno.EDQUOT))
     return (ClusterError if is_full else RunError)(sentence)
 
 
-# No program can mend these, wherever they strike: no right to a file or folder, a file in the place
-# of a folder, and a full disk.
+# Only a person can fix these: no right to a file or folder, a file where a folder is needed, and a
+# full disk.
 _OF_THE_MACHINE = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC, errno.EDQUOT
 }  # fmt: skip
 
 
 def system_error(error: BaseException) -> str:
-    """What the operating system said, "" if it is not what failed.
-
-    TensorFlow puts that between names of its own operations and files.
-    """
+    """The operating system's message, which TensorFlow puts between others; "": it has none."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     known = [os.strerror(number) for number in errno.errorcode]
@@ -126,7 +123,7 @@ def system_error(error: BaseException) -> str:
 
 
 _FIRST_SPEAKS_S = 5.0
-"""for rank 0 to say the same: its launcher then ends the others before they do"""
+"""seconds for rank 0 to print the same: its launcher then ends the others before they do"""
 
 
 class CommandEnd:
@@ -139,7 +136,7 @@ class CommandEnd:
 def reported(command: str, speak: bool = True) -> Iterator[CommandEnd]:
     """Turn a person's mistake into an exit code and, after `command`, one sentence on stderr.
 
-    Ranks other than the first do not `speak`: they say only what is their own, with the host.
+    Ranks other than the first do not `speak`: they print only errors that not all have.
     """
     outcome, message, is_own = CommandEnd(), "", True
     try:
@@ -147,8 +144,8 @@ def reported(command: str, speak: bool = True) -> Iterator[CommandEnd]:
     except UserError as error:
         outcome.exit_code, message, is_own = error.exit_code, str(error), not error.on_all_ranks
     except BrokenPipeError:
-        # Whoever read the output, such as `head`, has enough. Python flushes stdout once more at
-        # exit and must not fail then.
+        # A reader such as `head` has enough. Python flushes stdout once more at exit and must not
+        # fail then.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         if error.errno not in _OF_THE_MACHINE:
@@ -159,7 +156,7 @@ def reported(command: str, speak: bool = True) -> Iterator[CommandEnd]:
     except KeyboardInterrupt:
         outcome.exit_code, message, is_own = 130, "interrupted.", False
     if message and not speak and is_own:
-        if START_ID not in os.environ:  # hvd_nmt.launch shows only what rank 0 does not say
+        if START_ID not in os.environ:  # hvd_nmt.launch shows only what rank 0 does not print
             time.sleep(_FIRST_SPEAKS_S)
         message, speak = f"On {socket.gethostname()}: {message}", True
     if message and speak:

@@ -1,6 +1,6 @@
 """Files and directories that are complete or not there, and locks that die with their process.
 
-A file is written under another name, synced, renamed, and then its directory is synced: after a
+A file is written under another name, synced and renamed, and then its directory is synced. After a
 crash, also of the machine, there is the old content or the new one.
 """
 
@@ -21,7 +21,7 @@ from hvd_nmt.common.errors import ConfigError, DataError
 
 @dataclass(frozen=True)
 class FileFacts:
-    """Size and SHA-256, in hexadecimal, of a file, whatever its name."""
+    """Size and SHA-256, in hexadecimal, of the content of a file."""
 
     n_bytes: int
     sha256: str
@@ -35,7 +35,7 @@ def fingerprint(path: Path) -> FileFacts:
 
 
 def followed(path: Path) -> Path:
-    """A path, or where it leads to if it is a link: what is made beside that is on its disk."""
+    """A path, or where it leads to if it is a link: a file next to that is on its disk."""
     return path.resolve() if path.is_symlink() else path
 
 
@@ -105,8 +105,8 @@ def try_lock(stream: IO[Any], wait: bool = False) -> bool:
             file=sys.stderr,
         )
     with suppress(FileNotFoundError):
-        own = os.fstat(stream.fileno())
-        return own.st_nlink > 0 and os.path.samestat(os.stat(stream.name), own)
+        opened = os.fstat(stream.fileno())
+        return opened.st_nlink > 0 and os.path.samestat(os.stat(stream.name), opened)
     return False
 
 
@@ -187,7 +187,7 @@ def _asides(path: Path) -> tuple[Path, Path]:
 
 
 def _recover(path: Path) -> None:
-    """Removes what this or a killed process left; the lock says that nobody works on it."""
+    """Removes what this or a killed process left; the lock keeps others from working on it."""
     new, old = _asides(path)
     if old.exists() and not path.exists():
         old.rename(path)

@@ -24,25 +24,25 @@ SHORTEST_S, LONGEST_S = 120.0, 1800.0
 MEMORY = "heartbeat"
 """name of the open file of a page"""
 PAGE = struct.Struct("3d?62pB")
-"""a `State`, `asked` last: agents of earlier versions read the rest"""
+"""layout of a `RankState`, `asked` last: agents of earlier versions read the rest"""
 _FACTOR = 10.0
 _PATIENCE_WITH_OTHERS = 2.0
-"""so that the one they wait for is found first"""
+"""multiple of the limit of a rank that waits: the one it waits for reaches its limit first"""
 
 
 class RankState(NamedTuple):
     """What a page says; times are of the host's monotonic clock."""
 
     deadline_s: float
-    """when the rank must have come further"""
+    """time when the rank must have come further"""
     stopped_deadline_s: float
-    """when it must, if it is stopped"""
+    """the same, if it is stopped"""
     began_s: float
-    """when it came to where it is"""
+    """time when it came to where it is"""
     waits: bool
-    """for other ranks"""
+    """whether it waits for other ranks"""
     section: str
-    """"" before the first"""
+    """name of the section; "" before the first"""
     asked: int
     """number of the signal that asked it to stop, 0: none has"""
 
@@ -61,7 +61,7 @@ class Heartbeat:
 
     def __init__(self) -> None:
         self.limit_s: float | None = 0.0
-        """of each section that has ended once; 0: none, as outside of a run. None: it is learned"""
+        """limit of a section that has ended once; 0: none, as outside of a run; None: learned"""
         self.asked = 0
         """number of the signal that asked this rank to stop, 0: none has"""
         self._page: mmap.mmap | None = None
@@ -92,26 +92,23 @@ class Heartbeat:
         self._go_on_in(section, waits)
 
     def sign(self) -> None:
-        """A sign of life: the time of the section begins anew."""
+        """A sign of life: the time of the section begins again."""
         self.enter(self._section, self._waits)
 
     @contextlib.contextmanager
     def limited(self, limit_s: float | None) -> Iterator[None]:
-        """The block is a run, which begins with its start-up.
-
-        `limit_s` is of each section that has ended once; 0: none. None: it is learned.
-        """
+        """The block is a run, which begins with its start-up; for `limit_s` see the attribute."""
         self.limit_s = limit_s
         self.enter(START)
         try:
             yield
         finally:
-            self.limit_s = LONGEST_S if self.is_read else 0.0  # whoever called may live on
+            self.limit_s = LONGEST_S if self.is_read else 0.0  # the process may live on
             self.sign()
 
     @contextlib.contextmanager
     def section(self, name: str, waits: bool = False) -> Iterator[None]:
-        """A section inside of another, which goes on after the block."""
+        """A section inside of another, which continues after the block."""
         outer = self._section, self._waits
         self._go_on_in(name, waits)
         try:
@@ -120,7 +117,7 @@ class Heartbeat:
             self.enter(*outer)
 
     def waiting(self) -> contextlib.AbstractContextManager[None]:
-        """In the block this rank waits for others, whatever its section is."""
+        """In the block this rank waits for others, in the section that it is in."""
         return self.section(self._section, waits=True)
 
     def _go_on_in(self, section: str, waits: bool) -> None:

@@ -1,4 +1,4 @@
-"""What is said while work goes on: a line that moves on a terminal, few lines in a file."""
+"""What is printed during long work: a line that moves on a terminal, few lines in a file."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 COLUMNS = 100
-"""of what is printed"""
+"""width of what is printed"""
 MOVES, CLEAR = "\r", "\r\x1b[K"
 """what ends a line that the next one replaces, and what empties the line of a terminal"""
 _WRAPPER = textwrap.TextWrapper(

@@ -14,8 +14,8 @@ from google.protobuf import (  # type: ignore[import-untyped]
 )
 
 Fields = Mapping[int, tuple[str, str]]
-"""number of a field -> its name and its kind: a message or a type, with a * if repeated, such as
-INT32*; of a whole number perhaps a default, as in INT32=1"""
+"""number of a field -> its name and its kind: a message or a type. A * as in INT32* means repeated;
+a whole number may have a default, as in INT32=1."""
 
 
 def message_class(messages: Mapping[str, Fields], name: str) -> Any:

@@ -34,16 +34,16 @@ OF_ANOTHER_JOB = (
     "HOROVOD_GLOO_RENDEZVOUS_*", "HOROVOD_GLOO_IFACE", "HOROVOD_ELASTIC", "HOROVOD_CONTROLLER",
     "HVD_NMT_RANKS", "HVD_NMT_START_ID", "HVD_NMT_HEARTBEAT", "HVD_NMT_SPARE", "HVD_NMT_TERMINAL",
 )  # fmt: skip
-"""patterns of names that, left from another job, would override what every rank is told"""
+"""patterns of names that, left from another job, would override those of every rank"""
 
 START_ID = "HVD_NMT_START_ID"
-"""which start of `hvd_nmt.launch` a process belongs to; random, and no secret"""
+"""id of the start of `hvd_nmt.launch` that a process belongs to; random, and no secret"""
 HEARTBEAT = "HVD_NMT_HEARTBEAT"
 """number of the open file that a rank shares with its agent, see `common.heartbeat`"""
 SPARE = "HVD_NMT_SPARE"
 """set in a process that waits until it is needed, see `tensorflow_import`"""
 TERMINAL = "HVD_NMT_TERMINAL"
-"""set where what the ranks print is seen on a terminal"""
+"""set where a terminal shows what the ranks print"""
 
 
 def passed(environment: Mapping[str, str]) -> dict[str, str]:
@@ -56,14 +56,14 @@ def passed(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def rank_environment(ranks: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """All variables with which to start some ranks: programs beside this Python come first."""
-    found = passed(environment)
+    """All variables with which to start some ranks: programs next to this Python come first."""
+    kept = passed(environment)
     programs = os.fspath(Path(sys.executable).parent)
     return {
         # horovodrun imports TensorFlow for itself, which greets with a page about the processor.
         "TF_CPP_MIN_LOG_LEVEL": "3",
-        **found,
-        "PATH": os.pathsep.join(filter(None, (programs, found.get("PATH")))),
+        **kept,
+        "PATH": os.pathsep.join(filter(None, (programs, kept.get("PATH")))),
         "HVD_NMT_RANKS": str(ranks),
     }
 

@@ -21,9 +21,8 @@ began_s: float | None = None
 def import_tensorflow() -> None:
     """Import TensorFlow, which takes seconds: not before --help, nor before a mistyped option.
 
-    Meanwhile standard error goes nowhere.
-    Its CUDA libraries complain about each other on every import, GPU or not, before any log level
-    applies. ClusterError: the import fails.
+    Meanwhile standard error goes nowhere: CUDA libraries complain about each other on every import,
+    GPU or not, before any log level applies. ClusterError: the import fails.
     """
     if "tensorflow" not in sys.modules:
         announce("importing TensorFlow")
@@ -41,7 +40,7 @@ def import_tensorflow() -> None:
 
 
 def wait_as_spare(imports: Callable[[], object]) -> None:
-    """Import what takes long, and wait to be needed; a process that is no spare goes on at once."""
+    """Import what takes long, and wait to be needed; a process that is no spare does neither."""
     global began_s
     if os.environ.pop(SPARE, None) is None:
         return
