@@ -16,6 +16,14 @@ SECRETS = dict.fromkeys(
 """of the launcher's environment; the last one reaches the ranks"""
 
 
+def program(path: Path, text: str) -> str:
+    """Makes a program, with its folder; its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
 def events(run_dir: Path) -> list[dict[str, Any]]:
     """What the launcher has recorded."""
     path = run_dir / "launch.jsonl"

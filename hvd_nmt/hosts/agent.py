@@ -52,8 +52,6 @@ _MEMORY_OF_SPARES = 2.0
 """free memory that spares need, as a multiple of the memory of the ranks"""
 _UNPRINTED = 32
 """pieces of output on their way: a reader who stops reading stops the ranks, and no request"""
-_UNREAD = 1 << 20
-"""pieces of output that may still come when the launcher is gone"""
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -172,6 +170,8 @@ class Agent:
 
     def _send_output(self, rank: int, stream: int, text: str) -> None:
         self._channel.send({"tell": "output", "rank": rank, "stream": stream, "text": text})
+        if self._leaves:  # no one prints it
+            self._room.release()
 
     def _send_end(self, rank: RankProcess) -> None:
         state = rank.state()
@@ -196,7 +196,7 @@ class Agent:
         """End the ranks, and then this process: the launcher is gone."""
         if not self._leaves:
             self._leaves = True
-            self._room.release(_UNREAD)
+            self._room.release(_UNPRINTED)
             self._end({"patience_s": signals.grace_s(), "asks": True})
 
     def _end(self, message: Message) -> None:

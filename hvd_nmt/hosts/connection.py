@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, final
 
 from hvd_nmt.common.errors import ClusterError
@@ -146,9 +146,7 @@ class Connection:
 class Connections(contextlib.AbstractContextManager["Connections"]):
     """One to each host, when it is needed; it has `timeout_s` until an answer is there."""
 
-    def __init__(
-        self, timeout_s: float, receive: Receive = lambda connection, message: None
-    ) -> None:
+    def __init__(self, timeout_s: float, receive: Receive = lambda *_: None) -> None:
         self.timeout_s = timeout_s
         self._receive = receive
         self._by_host: dict[str, Connection] = {}
@@ -175,17 +173,15 @@ class Connections(contextlib.AbstractContextManager["Connections"]):
 
     def ask(self, hosts: Sequence[Host], request: dict[str, Any]) -> list[HostFacts]:
         """Ask all hosts at once: an answer per host, in their order, with an error if it hangs."""
-        until_s = time.monotonic() + self.timeout_s
         names = [host.name for host in hosts]
         request = request | {"hosts": names, "deadline_s": 0.7 * self.timeout_s}
         replies = [self.to(host).request("facts", request=request) for host in hosts]
-        return [
-            self._facts(host, reply, until_s) for host, reply in zip(hosts, replies, strict=True)
-        ]
+        wait(replies, self.timeout_s)
+        return [self._facts(host, reply) for host, reply in zip(hosts, replies, strict=True)]
 
-    def _facts(self, host: Host, reply: Future[Message], until_s: float) -> HostFacts:
+    def _facts(self, host: Host, reply: Future[Message]) -> HostFacts:
         try:
-            message = reply.result(max(0.0, until_s - time.monotonic()))
+            message = reply.result(0)
             facts = message["facts"]
             if "error" in facts:
                 raise ConnectionError(facts["error"])

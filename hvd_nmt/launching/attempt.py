@@ -5,7 +5,7 @@ import dataclasses
 import os
 import queue
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import final
 
@@ -111,10 +111,10 @@ class Attempt:
                 imports_s=heartbeat.LONGEST_S if reports else None,
             )  # fmt: skip
         self.output.begin(self._host_of)
-        until_s = time.monotonic() + self.connections.timeout_s
+        wait(answers.values(), self.connections.timeout_s)
         for name, answer in answers.items():
             try:
-                reply = answer.result(max(0.0, until_s - time.monotonic()))
+                reply = answer.result(0)
             except (ConnectionError, TimeoutError) as error:
                 self._lost_hosts[name] = str(error) or "its agent does not answer"
                 continue

@@ -13,6 +13,7 @@ import pytest
 from hvd_nmt.hosts import transport
 from hvd_nmt.hosts.connection import Connections
 from hvd_nmt.hosts.host_list import Host
+from launched import program
 
 HERE, FAR, ONE, OTHER, REFUSES, BARE, DIES, HANGS, TELLS = (f"192.0.2.{n}" for n in range(1, 10))
 """addresses that are kept for documentation, for names would be looked up"""
@@ -44,11 +45,8 @@ os.execl("/bin/sh", "sh", "-c", command)
 @pytest.fixture
 def fake_ssh(tmp_path, monkeypatch):
     """A program ssh that runs the command here, or does not."""
-    program = tmp_path / "bin" / "ssh"
-    program.parent.mkdir()
-    program.write_text(SSH)
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    program(tmp_path / "bin" / "ssh", SSH)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setattr(transport, "is_here", lambda name: name == HERE)
 
 

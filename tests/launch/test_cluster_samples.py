@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import toy
+from launched import program
 
 LAUNCH = Path(__file__).resolve().parents[2] / "launch"
 LAUNCHER = """#!/bin/bash
@@ -19,12 +20,6 @@ trap 'sleep 0.2; echo saved >>log; exit 75' TERM
 echo "$@" >log
 while true; do sleep 0.1; done
 """
-
-
-def program(path, script):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(script)
-    path.chmod(0o755)
 
 
 def dry_run(words, cwd):

@@ -1,6 +1,5 @@
 """python -m hvd_nmt.launch on one host: two ranks that end, are stopped, killed, stuck, or fail."""
 
-import os
 import signal
 import sys
 from pathlib import Path
@@ -10,7 +9,14 @@ import pytest
 import toy
 from hvd_nmt.checkpoints.manifest import newest_step
 from hvd_nmt.launch import config_of, main, split
-from launched import SECRETS, checksum, command_lines_read, events, require_no_secret
+from launched import (
+    SECRETS,
+    checksum,
+    command_lines_read,
+    events,
+    program,
+    require_no_secret,
+)
 
 STEPS, STUCK_STEP, KILLED_STEP = 40, 12, 25
 FAULTY_TRAIN = f"""#!{sys.executable}
@@ -207,14 +213,12 @@ def test_the_ranks_of_a_launcher_that_was_killed_save_and_end(toy_data, tmp_path
 def faulty(toy_data, tmp_path_factory):
     """A run of which one rank was stuck, and later killed."""
     cwd = tmp_path_factory.mktemp("faulty")
-    python = cwd / "python-with-faults"
-    python.write_text(FAULTY_TRAIN)
-    python.chmod(0o755)
+    python = program(cwd / "python-with-faults", FAULTY_TRAIN)
     options = toy.train_options(
         toy_data, "run", STEPS, "--checkpoints.every-steps", "10", "--telemetry.report",
         "--training.stuck-after-s", "15",
     )  # fmt: skip
-    run = launch("--", os.fspath(python), "-m", "hvd_nmt.train", *options, cwd=cwd)
+    run = launch("--", python, "-m", "hvd_nmt.train", *options, cwd=cwd)
     try:
         done = run.finished()
         assert run.left_behind(600) == []

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import toy
+from launched import program
 
 SETUP = Path(__file__).resolve().parents[2] / "launch" / "setup.sh"
 TOOLS = """
@@ -35,11 +36,9 @@ esac
 """an interpreter that makes environments of itself; its pip builds as long as there is ~/slow"""
 
 
-def program(path, script):
-    """Writes a program of the shell; its path."""
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return str(path)
+def script(path, text):
+    """Makes a program of the shell; its path."""
+    return program(path, f"#!/bin/sh\n{text}\n")
 
 
 @pytest.fixture
@@ -52,7 +51,7 @@ def run(tmp_path):
 
     def run_setup(*names, directory="venv", start=subprocess.run, **variables):
         for name in names:
-            program(programs / name, f'echo "{name} $*" >>"{tmp_path}/called"')
+            script(programs / name, f'echo "{name} $*" >>"{tmp_path}/called"')
         environment = {"PATH": str(programs), "HOME": str(tmp_path), "GPU": "0", **variables}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return start([SETUP, tmp_path / directory], env=environment, **pipes)
@@ -65,8 +64,8 @@ def python(tmp_path):
     """Makes the fake interpreter of a version; its path."""
 
     def make(version="3.11", offline="true"):
-        script = FAKE_PYTHON.replace("VERSION", version).replace("OFFLINE", offline)
-        return program(tmp_path / f"python{version}", script)
+        text = FAKE_PYTHON.replace("VERSION", version).replace("OFFLINE", offline)
+        return script(tmp_path / f"python{version}", text)
 
     return make
 
@@ -85,7 +84,7 @@ def test_no_compiler_and_no_apt_get(run, python, tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may install system packages")
 def test_root_on_debian_gets_the_missing_packages(run, tmp_path):
-    program(tmp_path / "bin" / "python3", "echo 3.10")
+    script(tmp_path / "bin" / "python3", "echo 3.10")
     done = run("apt-get")
     assert "no Python 3.11, 3.12 or 3.13 with the venv module found" in done.stderr
     assert (tmp_path / "called").read_text().splitlines() == [
@@ -107,7 +106,7 @@ def test_versions_that_do_not_go_together(run, python, tensorflow, version, sent
 
 
 def test_a_directory_with_other_things_is_left_alone(run, tmp_path):
-    fake = program(tmp_path / "python3.11", "echo 3.11")
+    fake = script(tmp_path / "python3.11", "echo 3.11")
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.tex").write_text("years of work")
     done = run("g++", "make", directory="home", PYTHON=fake)
@@ -116,7 +115,7 @@ def test_a_directory_with_other_things_is_left_alone(run, tmp_path):
 
 
 def test_an_old_compiler(run, python, tmp_path):
-    program(tmp_path / "bin" / "g++", 'case "$*" in *-std=c++17*) exit 1 ;; esac')
+    script(tmp_path / "bin" / "g++", 'case "$*" in *-std=c++17*) exit 1 ;; esac')
     done = run("make", PYTHON=python())
     says_one_sentence(done, "does not know C++17, which TensorFlow needs; install g++ 9 or newer")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hvd_nmt.launching.policy import AttemptEnd, decide, pause_s
+from hvd_nmt.launching.policy import AttemptEnd, Decision, decide, pause_s
 
 
 def ends(*codes, progressed=False, every_s=10.0):
@@ -11,13 +11,14 @@ def ends(*codes, progressed=False, every_s=10.0):
 
 @pytest.mark.parametrize("code", [0, 2, 3, 4, 6])
 def test_what_is_done_or_would_fail_again_ends_with_its_code(code):
-    decision = decide(ends(137, code), 10)
-    assert (decision.restarts, decision.exit_code) == (False, code)
+    for asked_to_stop in (False, True):
+        assert decide(ends(137, code), 10, asked_to_stop) == Decision(False, code)
 
 
 @pytest.mark.parametrize("code", [5, 75, 134, 137, 139, 143, 255])
-def test_ranks_that_were_lost_start_again(code):
+def test_ranks_that_were_lost_start_again_unless_they_were_to_stop(code):
     assert decide(ends(code), 10).restarts
+    assert decide(ends(code), 10, asked_to_stop=True) == Decision(False, 75)
 
 
 @pytest.mark.parametrize("code", [1, 9, 127])
@@ -53,11 +54,3 @@ def test_restarts_within_an_hour_are_bounded():
     decision = decide(some, 0)
     assert not decision.restarts
     assert "--restarts-per-hour 0" in decision.why
-
-
-@pytest.mark.parametrize(
-    ("code", "wanted"), [(75, 75), (255, 75), (137, 75), (5, 75), (0, 0), (3, 3)]
-)
-def test_who_was_asked_to_stop_stops(code, wanted):
-    decision = decide(ends(code), 10, asked_to_stop=True)
-    assert (decision.restarts, decision.exit_code) == (False, wanted)

@@ -55,14 +55,16 @@ def test_a_line_of_ten_megabytes(shown):
     assert shown(*parts)[0] == text + "\n"
 
 
-def test_the_last_sentence_is_kept():
+def test_the_last_sentence_is_kept_and_who_printed_that_memory_is_full():
     out = RankOutput()
-    out.receive(0, 2, "hvd_nmt.train: It is wrong.\nmore\n", lambda: None)
+    texts = "throwing 'std::bad_alloc'", "via pthread_create() failed.", "x.train: no", ""
+    for rank, text in enumerate((*texts, "hvd_nmt.train: It is wrong.\nmore")):
+        out.receive(rank, 2, text + "\n", lambda: None)
     out.flush()
-    assert out.sentence == "hvd_nmt.train: It is wrong."
+    assert (out.sentence, out.of_memory) == ("hvd_nmt.train: It is wrong.", {0, 1})
     out.begin({0: "a"})
     out.flush()
-    assert out.sentence == ""
+    assert (out.sentence, out.of_memory) == ("", set())
 
 
 def test_a_terminal_shows_the_newest_of_lines_that_replace_each_other(shown, monkeypatch):
@@ -123,11 +125,3 @@ def test_a_full_disk_that_has_room_again(shown, monkeypatch):
         "hvd_nmt.launch: continues without stdout while it cannot be written (No space left on "
         "device).\n",
     )
-
-
-def test_who_says_that_memory_is_full_is_known():
-    out = RankOutput()
-    for rank, words in enumerate(("throwing 'std::bad_alloc'", "via pthread_create() failed.", "")):
-        out.receive(rank, 2, words + "\n", lambda: None)
-    out.flush()
-    assert out.of_memory == {0, 1}
