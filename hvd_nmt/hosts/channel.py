@@ -41,19 +41,16 @@ class Channel:
             thread.join(max(0.0, until_s - time.monotonic()))
 
     def _read(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError), self._incoming:
             for line in self._incoming:
                 with contextlib.suppress(ValueError):  # a host's shell may greet
                     message = json.loads(line)
                     if isinstance(message, dict):
                         self._receive(message)
-        self._incoming.close()
         self._receive(None)
 
     def _write(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError), self._outgoing:
             while (line := self._unsent.get()) is not None:
                 self._outgoing.write(line)
                 self._outgoing.flush()
-        with contextlib.suppress(OSError, ValueError):
-            self._outgoing.close()

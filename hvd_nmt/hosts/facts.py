@@ -22,7 +22,7 @@ from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import is_locked
 from hvd_nmt.common.version import code_hash, horovod_built_with
 from hvd_nmt.data import corpus
-from hvd_nmt.hosts.host_list import Host
+from hvd_nmt.hosts.host_list import Host, addresses
 from hvd_nmt.telemetry.gpu import GpuProbe
 
 PACKAGES = ("tensorflow", "tensorflow-text", "tf-keras", "horovod", "sentencepiece")
@@ -85,7 +85,7 @@ def gpu(request: dict[str, Any]) -> dict[str, Any]:
         return {"gpus": gpus, "unavailable": probe.unavailable, "visible_devices": visible}
 
 
-def _nics(request: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def nics(request: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Network card -> whether it is up, and the speed of its link; None: not known."""
     return {
         name: {"is_up": state.isup, "link_mbit_per_s": state.speed or None}
@@ -95,27 +95,19 @@ def _nics(request: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _names(request: dict[str, Any]) -> dict[str, list[str]]:
     """Name of each host, and what this one calls itself -> its addresses; []: it has none."""
-    return {name: _addresses(name) for name in [*request.get("hosts", []), socket.gethostname()]}
-
-
-def _addresses(name: str) -> list[str]:
-    try:
-        infos = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except OSError:
-        return []
-    return list(dict.fromkeys(str(info[4][0]) for info in infos))
+    return {name: addresses(name) for name in [*request.get("hosts", []), socket.gethostname()]}
 
 
 def routes(request: dict[str, Any]) -> dict[str, str | None]:
     """Host -> the card that leads there; None: no way. Connecting a UDP socket sends nothing."""
     nic_of = {
         address.address.partition("%")[0]: nic
-        for nic, addresses in psutil.net_if_addrs().items()
-        for address in addresses
+        for nic, of_nic in psutil.net_if_addrs().items()
+        for address in of_nic
     }
     nic_to: dict[str, str | None] = dict.fromkeys(request.get("hosts", []))
     for name in nic_to:
-        for address in _addresses(name)[:1]:
+        for address in addresses(name)[:1]:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
                 probe.connect((address, 9))
@@ -166,6 +158,6 @@ _FACTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "code": lambda request: code_hash(),
     "cores": lambda request: len(os.sched_getaffinity(0)),
     "horovod": lambda request: horovod_built_with(),
-    "packages": _packages, "gpu": gpu, "nics": _nics, "names": _names, "routes": routes,
+    "packages": _packages, "gpu": gpu, "nics": nics, "names": _names, "routes": routes,
     "run_dir": _run_dir, "data": _data,
 }  # fmt: skip

@@ -66,9 +66,14 @@ def is_here(name: str) -> bool:
     """Whether a name is this machine's, as horovodrun sees it: it resolves to an address here."""
     if name in {"localhost", socket.gethostname(), socket.gethostname().partition(".")[0]}:
         return True
-    try:
-        addresses = {info[4][0] for info in socket.getaddrinfo(name, None)}
-    except OSError:
-        return False
     here = {address.address for nic in psutil.net_if_addrs().values() for address in nic}
-    return bool(addresses & here)
+    return not here.isdisjoint(addresses(name))
+
+
+def addresses(name: str) -> list[str]:
+    """The addresses of a host's name; []: it has none."""
+    try:
+        infos = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return list(dict.fromkeys(str(info[4][0]) for info in infos))

@@ -106,7 +106,7 @@ class Attempt:
             self._host_of |= {rank: host.name for rank, _ in placed}
             connection = self._open[host.name] = self.connections.to(host)
             answers[host.name] = connection.request(
-                "start", words=self.job.words, ranks=placed, variables=variables,
+                "start", words=self.job.command, ranks=placed, variables=variables,
                 start_id=self.start_id, next_start_id=self.next_start_id,
                 imports_s=heartbeat.LONGEST_S if reports else None,
             )  # fmt: skip
@@ -152,8 +152,8 @@ class Attempt:
         elif message["start_id"] != self.start_id:
             return
         elif message["tell"] == "ended":
-            values = (message[key] for key in ("code", "section", "asked"))
-            self._ends.append(RankExit(message["rank"], name, *values))
+            rank, *values = (message[key] for key in ("rank", "code", "section", "asked"))
+            self._ends.append(RankExit(rank, f"rank {rank} on {name}", *values))
         else:
             self._states[name] = {
                 int(rank): {
@@ -230,8 +230,7 @@ class Attempt:
         })  # fmt: skip
 
     def _ask_to_end(self, patience_s: float, asks: bool) -> dict[str, Future[Message]]:
-        config = self.job.config
-        run_dir = None if config is None else os.fspath(config.run_dir)
+        run_dir = self.job.config and os.fspath(self.job.config.run_dir)
         return {
             name: connection.request("end", patience_s=patience_s, asks=asks, run_dir=run_dir)
             for name, connection in self._open.items()

@@ -29,7 +29,8 @@ class RankExit:
     """How a rank ended."""
 
     rank: int
-    host: str
+    where: str
+    """the rank and its host, in words"""
     code: int
     """exit code as in `subprocess`: below 0 it is that of a signal"""
     section: str
@@ -49,11 +50,6 @@ class RankExit:
         """Whether it ended because another rank did."""
         aborted = self.code == -signal.SIGABRT and not self.of_memory
         return self.section == LOST or aborted
-
-    @property
-    def where(self) -> str:
-        """The rank and its host, in words."""
-        return f"rank {self.rank} on {self.host}"
 
 
 @dataclass(frozen=True)

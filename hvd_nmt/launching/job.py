@@ -42,8 +42,7 @@ class LaunchOptions:
 class Job:
     """A command for ranks on hosts, until it is done."""
 
-    words: tuple[str, ...]
-    """the command"""
+    command: tuple[str, ...]
     config: Config | None
     """configuration of its run; None: it is not hvd_nmt.train, so nothing is known of it"""
     hosts: tuple[Host, ...]

@@ -5,8 +5,6 @@ import socket
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
-import psutil
-
 from hvd_nmt.common.units import count
 from hvd_nmt.config import Config
 from hvd_nmt.diagnosis import checks
@@ -137,12 +135,12 @@ def _card(answers: Sequence[HostFacts], given: str) -> str | None:
 
 def _card_checks(answers: Sequence[HostFacts], nic: str | None) -> list[Check]:
     """The card must be there on every host, and here, where all ranks meet at first."""
+    nics_of = {answer.host.name: answer.facts["nics"] for answer in answers}
+    nics_of.setdefault(socket.gethostname(), facts.nics({}))
     cards_of = {
-        answer.host.name: [name for name, card in answer.facts["nics"].items() if card["is_up"]]
-        for answer in answers
+        host: [name for name, card in nics.items() if card["is_up"]]
+        for host, nics in nics_of.items()
     }
-    here = [name for name, state in psutil.net_if_stats().items() if state.isup]
-    cards_of.setdefault(socket.gethostname(), here)
     remedy = "give a card that all hosts have, also this one, with --nic, or rename the cards"
     return [
         Check(_NETWORK, host, FAIL, f"no card {nic or 'that leads there'} that is up among "

@@ -49,7 +49,7 @@ def dry_run(job: Job) -> list[str]:
         f"ranks       {ranks}",
         f"card        {outlook.nic}",
         f"variables   {' '.join(sorted({*rank_environment(ranks), START_ID}))}",
-        f"command     {' '.join(job.words)}",
+        f"command     {' '.join(job.command)}",
     ]
     return lines if job.config is None else [*lines, f"run         {job.config.run_dir}"]
 
@@ -172,7 +172,7 @@ class _Supervision:
             self._connections.drop(host)
         start_id, next_start_id = (f"{self._id}.{len(self._ends) + n}" for n in (1, 2))
         self._record(
-            "start", start_id=start_id, nic=nic, command=list(job.words),
+            "start", start_id=start_id, nic=nic, command=list(job.command),
             hosts={host.name: host.slots for host in hosts},
         )  # fmt: skip
         ranks = count(sum(host.slots for host in hosts), "rank")

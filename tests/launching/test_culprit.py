@@ -1,5 +1,6 @@
 """Who was the first to fail, of all that hosts can report."""
 
+import dataclasses
 import signal
 
 import pytest
@@ -8,11 +9,11 @@ from hvd_nmt.common import heartbeat
 from hvd_nmt.launching.culprit import LOST_END_S, OWN_END_S, RankExit, asked, find, without_cause
 
 HOSTS = {0: "a", 1: "a", 2: "b", 3: "b"}
-NO_MEMORY = RankExit(3, "b", -signal.SIGABRT, heartbeat.STEP, of_memory=True)
+NO_MEMORY = RankExit(3, "rank 3 on b", -signal.SIGABRT, heartbeat.STEP, of_memory=True)
 
 
 def end(rank, code, section=heartbeat.STEP):
-    return RankExit(rank, HOSTS[rank], code, section)
+    return RankExit(rank, f"rank {rank} on {HOSTS[rank]}", code, section)
 
 
 def lost(rank):
@@ -95,6 +96,6 @@ def test_where_all_are_consequences_something_is_blamed_after_a_while(ends, stat
 
 
 def test_a_rank_that_was_asked_to_stop_is_named():
-    ends = [end(0, 75), RankExit(2, "b", 75, heartbeat.STEP, asked=signal.SIGTERM)]
+    ends = [end(0, 75), dataclasses.replace(end(2, 75), asked=signal.SIGTERM)]
     assert asked(ends) == "rank 2 on b was asked to stop by SIGTERM: all saved."
     assert asked(ends[:1]) == ""

@@ -55,7 +55,7 @@ def answers(own_facts, monkeypatch):
 
     monkeypatch.setattr(Connections, "ask", ask)
     monkeypatch.setattr(preflight, "is_here", lambda name: False)
-    monkeypatch.setattr(preflight.psutil, "net_if_stats", dict)  # this one's cards
+    monkeypatch.setattr(preflight.facts, "nics", dict)  # this one's cards
     return by_name
 
 

@@ -22,7 +22,7 @@ ip("link", "set", "far0", "up")
 probe = NetworkProbe()
 both = probe.sample()
 ip("link", "set", "far0", "down")
-cut = facts._nics({})
+cut = facts.nics({})
 ip("link", "delete", "eth0")
 left = probe.sample()
 print(json.dumps({"both": sorted(both), "cut": cut, "left": [*left],
