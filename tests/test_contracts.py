@@ -59,13 +59,14 @@ def test_class_names_are_unique():
 
 
 def test_no_string_names_a_module_of_another_package():
-    """Such an import is seen by no linter."""
+    """Such an import is seen by no linter; docstrings may."""
     foreign = [
-        f"{path}:{node.lineno} {match[0]}"
+        f"{path}: {match[0]}"
         for path, module in MODULES.items()
-        for node in ast.walk(module)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        for match in re.finditer(r"\bhvd_nmt\.(\w+)\.\w+", node.value)
+        for parent in ast.walk(module)
+        for node in ast.iter_child_nodes(parent)
+        if not isinstance(parent, ast.Expr) and isinstance(node, ast.Constant)
+        for match in re.finditer(r"\bhvd_nmt\.(\w+)\.\w+", str(node.value))
         if (ROOT / "hvd_nmt" / match[1]).is_dir() and match[1] != path.parts[1]
     ]
     assert foreign == []

@@ -51,7 +51,7 @@ def place(among: Sequence[Host], without: Container[str], ranks: int) -> tuple[H
     return tuple(placed)
 
 
-def look(
+def ask_hosts(
     job: Job, connections: Connections, known_step: int = -1, is_restart: bool = False
 ) -> Outlook:
     """Ask all hosts, and determine where the ranks can run.

@@ -60,8 +60,8 @@ class Plan:
         """The plan for a reader."""
         run, model, training = self.setup, self.setup.config.model, self.setup.config.training
         manifest, plan, ranks = run.data.manifest, run.batch_plan, len(run.hosts)
-        hosts, on = (collections.Counter(each).items() for each in (run.hosts, run.devices))
-        train, own = manifest.parts["train"], manifest.source_vocabulary_size
+        hosts, on = (collections.Counter(names).items() for names in (run.hosts, run.devices))
+        train, of_source = manifest.parts["train"], manifest.source_vocabulary_size
         share = training.tokens_per_step // ranks
         trained = f" ({self.parameters - self.frozen:,} trained)" if self.frozen else ""
         copies = f"; each epoch takes the next of {manifest.copies} copies"
@@ -73,7 +73,7 @@ class Plan:
             + f"; gradients are summed by {horovod.reduced_by()}",
             f"model       {self.parameters:,} parameters{trained}, "
             f"{model.encoder_layers}+{model.decoder_layers} layers, {model.width} wide, "
-            f"vocabulary {f'{own:,} (source) + ' if own else ''}{manifest.vocabulary_size:,}, "
+            f"vocabulary {f'{of_source:,} (source) + ' if of_source else ''}{manifest.vocabulary_size:,}, "
             f"{run.precision}",
             f"data        {run.data.path}: {train.pairs:,} pairs, {train.source.tokens:,} + "
             f"{train.target.tokens:,} tokens{copies if manifest.copies else ''}",
@@ -106,8 +106,8 @@ class Plan:
         if training.ema_decay:
             lines.append(f"average     of the weights is evaluated: decay {training.ema_decay:g}")
         if self.slices > 1:
-            each = f"{self.slices} of {share // self.slices:,} target tokens"
-            lines.append(f"slices      {each} a rank, one after another, to need less memory")
+            slices = f"{self.slices} of {share // self.slices:,} target tokens"
+            lines.append(f"slices      {slices} a rank, one after another, to need less memory")
         elif training.jit_compile:
             lines.append("XLA         a program for each shape")
         return lines

@@ -23,8 +23,8 @@ from hvd_nmt.training.micro_batches import Batch
 
 WAY_OF_TWO_HOSTS = 1.6
 """how far the common weights of two hosts move in the long run, in hosts' mean progress. Of 1.0,
-1.4, 1.6 and 2.0 the last two came within 1 % of the loss of plain training on Multi30k; 2.0 spoils
-the embedded corpus, for which 1.0 is best: docs/guide/slow-link.md"""
+1.4, 1.6 and 2.0 the last two came within 1 % of the loss of plain training on Multi30k. The
+embedded corpus wants 1.0, and 2.0 spoils it: docs/guide/slow-link.md"""
 MOMENTUM = 0.5
 """Nesterov's, of the common weights over exchanges: they move 1 / (1 - m) times as far"""
 
