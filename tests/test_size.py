@@ -11,27 +11,27 @@ ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = 1.03
 """times a budget"""
 LINES = {
-    "hvd_nmt": 1_328,
-    "hvd_nmt.checkpoints": 1_397,
-    "hvd_nmt.common": 948,
-    "hvd_nmt.config": 952,
-    "hvd_nmt.data": 1_474,
-    "hvd_nmt.diagnosis": 514,
-    "hvd_nmt.explain": 1_389,
+    "hvd_nmt": 1_295,
+    "hvd_nmt.checkpoints": 1_430,
+    "hvd_nmt.common": 942,
+    "hvd_nmt.config": 957,
+    "hvd_nmt.data": 1_494,
+    "hvd_nmt.diagnosis": 500,
+    "hvd_nmt.explain": 1_451,
     "hvd_nmt.formats": 1_483,
-    "hvd_nmt.hosts": 965,
-    "hvd_nmt.launching": 1_213,
-    "hvd_nmt.model": 1_904,
-    "hvd_nmt.preparation": 2_981,
-    "hvd_nmt.records": 796,
-    "hvd_nmt.reporting": 1_581,
-    "hvd_nmt.telemetry": 898,
-    "hvd_nmt.training": 3_672,
-    "hvd_nmt.translation": 1_025,
-    "tests": 21_169,
+    "hvd_nmt.hosts": 928,
+    "hvd_nmt.launching": 1_170,
+    "hvd_nmt.model": 1_919,
+    "hvd_nmt.preparation": 3_011,
+    "hvd_nmt.records": 786,
+    "hvd_nmt.reporting": 1_697,
+    "hvd_nmt.telemetry": 900,
+    "hvd_nmt.training": 3_776,
+    "hvd_nmt.translation": 1_021,
+    "tests": 21_308,
 }
 """of each package, with those within it, blank lines too"""
-MODULES = 161
+MODULES = 181
 WORDS = 14_900
 """of all documents"""
 DOCUMENTS = {

@@ -73,8 +73,8 @@ class Plan:
             + f"; gradients are summed by {horovod.reduced_by()}",
             f"model       {self.parameters:,} parameters{trained}, "
             f"{model.encoder_layers}+{model.decoder_layers} layers, {model.width} wide, "
-            f"vocabulary {f'{of_source:,} (source) + ' if of_source else ''}{manifest.vocabulary_size:,}, "
-            f"{run.precision}",
+            f"vocabulary {f'{of_source:,} (source) + ' if of_source else ''}"
+            f"{manifest.vocabulary_size:,}, {run.precision}",
             f"data        {run.data.path}: {train.pairs:,} pairs, {train.source.tokens:,} + "
             f"{train.target.tokens:,} tokens{copies if manifest.copies else ''}",
             f"batches     {training.tokens_per_step:,} target tokens a step, {share:,} a rank"
