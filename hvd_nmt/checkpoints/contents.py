@@ -34,6 +34,7 @@ _PATTERNS = {
     "decoder feed-forward": r"decoder/.*(feed_forward|ffn)/",
     "layer norms": r"_norm/|layer_norm",
     "moving average": rf"^{names.AVERAGE}/",
+    "optimizer": rf"^{names.OPTIMIZER}/",
     "Adam m": rf"^{names.OPTIMIZER}/m/|/Adam$",
     "Adam v": rf"^{names.OPTIMIZER}/v/|/Adam_1$",
     "optimizer scalars": rf"^{names.OPTIMIZER}/(_|iterations)|beta[12]_power$",
@@ -45,6 +46,8 @@ GROUPS = (*_PATTERNS, "other")
 """groups of variables, in the order in which they are listed"""
 WEIGHTS = GROUPS[:7]
 """the groups that make the model"""
+SLOTS = ("optimizer", "Adam m", "Adam v")
+"""the groups of what an optimizer keeps of weights; with Muon the m of a matrix is its momentum"""
 AVERAGE = "moving average"
 """the group of the weights' moving average, in a run with `training.ema_decay`"""
 
@@ -115,8 +118,8 @@ class Anatomy:
 
     @property
     def model_bytes(self) -> int:
-        """Bytes of the weights, their average and Adam's moments."""
-        groups = (*WEIGHTS, AVERAGE, "Adam m", "Adam v")
+        """Bytes of the weights, their average and what the optimizer keeps of them."""
+        groups = (*WEIGHTS, AVERAGE, *SLOTS)
         return sum(v.n_bytes for v in self.variables if v.group in groups)
 
     def groups(self) -> list[VariableGroup]:
@@ -208,7 +211,7 @@ def changes(before: Path, after: Path) -> dict[str, float]:
 def _predicted(manifest: CheckpointManifest | None, variables: Iterable[Variable]) -> int | None:
     """What the manifest's configuration, or the recipe's formula, says of `model_bytes`."""
     groups = {variable.group for variable in variables}
-    if "Adam v" not in groups:
+    if groups.isdisjoint(SLOTS):
         return None  # an average of checkpoints has no optimizer
     if manifest is None:  # OpenSeq2Seq: weights and two moments
         return 3 * sum(v.n_bytes for v in variables if v.group in WEIGHTS)

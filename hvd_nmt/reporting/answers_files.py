@@ -118,7 +118,8 @@ def checkpoint_files(facts: RunFacts) -> Answer:
 
 def checkpoint_size(facts: RunFacts) -> Answer:
     """The bytes of a variable are its number of values times the size of its type. Predicted from
-    the sizes of the model alone: weights x 3 (the weight itself and Adam's two moments) x 4 bytes.
+    the sizes of the model alone, x 4 bytes: weights x 3 (the weight itself and Adam's two moments),
+    or with Muon less, which keeps no second moments of matrices.
     """
     anatomy, parameters = facts.anatomy, facts.record.parameters
     if isinstance(anatomy, str):
@@ -131,15 +132,19 @@ def checkpoint_size(facts: RunFacts) -> Answer:
             known=False,
         )
     groups = anatomy.groups()
-    weights, adam = (
+    weights, kept = (
         sum(group.n_bytes for group in groups if group.name in names)
-        for names in (contents.WEIGHTS, ("Adam m", "Adam v"))
+        for names in (contents.WEIGHTS, contents.SLOTS)
     )
+    counts = {group.name: group.count for group in groups}
+    first, second = counts.get("Adam m", 0), counts.get("Adam v", 0)
+    is_adam = first == second
     total, data_bytes = sum(file.n_bytes for file in anatomy.files), anatomy.data_bytes
     answer = (
         f"{data_size(data_bytes)} ({data_bytes:,} bytes) of values, {data_size(total)} "
-        f"with all its files: {weights:,} bytes of weights + {adam:,} of Adam's two moments + "
-        f"{data_bytes - weights - adam:,} of everything else."
+        f"with all its files: {weights:,} bytes of weights + {kept:,} of "
+        f"{'Adam' if is_adam else 'the optimizer'}'s {'two ' if is_adam else ''}moments + "
+        f"{data_bytes - weights - kept:,} of everything else."
     )
     evidence = []
     if anatomy.predicted_bytes is not None:
@@ -149,10 +154,12 @@ def checkpoint_size(facts: RunFacts) -> Answer:
             f"Predicted {anatomy.predicted_bytes:,} bytes of weights and moments, read "
             f"{anatomy.model_bytes:,}: {says}."
         )
-    trained = adam // (2 * FLOAT_BYTES)
+    needed = f"{first:,} of them have two moments of the same size, which training needs"
+    if not is_adam:
+        needed = f"training needs first moments of {first:,} of them, second ones of {second:,}"
     evidence.append(
         f"{anatomy.parameters:,} weights x 4 bytes = {anatomy.parameters * FLOAT_BYTES:,} bytes; "
-        f"{trained:,} of them have two moments of the same size, which training needs."
+        f"{needed}."
     )
     rows = [
         (group.name, f"{group.variables:,}", f"{group.count:,}", f"{group.n_bytes:,}",

@@ -22,12 +22,19 @@ class Adam(keras.optimizers.Adam):
                 return ("m",)
 
             def update_step(self, gradient, variable):
-                self.slot("m", variable).assign_add(gradient)
-                variable.assign_sub(self.learning_rate * self.slot("m", variable))
+                now, momentum = self.of_step, self.slot("m", variable)
+                self._decay(variable, now["lr"])
+                momentum.assign(now["beta1"] * momentum + gradient)
+                variable.assign_sub(now["lr"] * momentum)
+
+    Constants of its own also go into `get_config`.
     """
 
     slots: dict[str, dict[int, tf.Variable]]
     """what is kept of weights, by slot and place in `build`; 0 to begin with"""
+    of_step: dict[str, tf.Tensor]
+    """float32 scalars for all weights, as the kernel calls them; a step that is skipped on a GPU
+    has a gradient and a rate `lr` of 0, and `beta1` and `beta2` of 1"""
 
     def __init__(self, *constants: float, decoupled_decay: float = 0.0, **options: Any) -> None:
         super().__init__(*constants, **options)
@@ -67,14 +74,14 @@ class Adam(keras.optimizers.Adam):
         steps = tf.cast(self.iterations + 1, tf.float32)
         beta_1, beta_2 = (tf.constant(b, tf.float32) for b in (self.beta_1, self.beta_2))
         rate = tf.convert_to_tensor(self.learning_rate)
-        self._of_all_weights = {
+        self.of_step = {
             "beta1_power": tf.pow(beta_1, steps), "beta2_power": tf.pow(beta_2, steps),
             "lr": rate, "beta1": beta_1, "beta2": beta_2,
         }  # fmt: skip
         if applies is not None:
             neutral = {"lr": 0.0, "beta1": 1.0, "beta2": 1.0}
-            self._of_all_weights |= {
-                name: tf.where(applies, self._of_all_weights[name], value)
+            self.of_step |= {
+                name: tf.where(applies, self.of_step[name], value)
                 for name, value in neutral.items()
             }
         done = super().apply_gradients(gradients, **options)
@@ -84,12 +91,12 @@ class Adam(keras.optimizers.Adam):
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
         """Update one weight and its two moments in place."""
-        self._decay(variable, self._of_all_weights["lr"])
+        self._decay(variable, self.of_step["lr"])
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self.slot("m", variable).handle,
             v=self.slot("v", variable).handle,
-            **self._of_all_weights,
+            **self.of_step,
             epsilon=self.epsilon,
             grad=gradient,
         )

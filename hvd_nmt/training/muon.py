@@ -56,7 +56,7 @@ class Muon(Adam):
         if parts is None:
             super().update_step(gradient, variable)
             return
-        beta = self._of_all_weights["beta1"]
+        beta = self.of_step["beta1"]
         momentum = self.slot("m", variable)
         _descend(momentum, 1 - beta, momentum - gradient)
         ahead_IxO = momentum + (1 - beta) * (gradient - momentum)
@@ -64,7 +64,7 @@ class Muon(Adam):
         ahead_PxIxO = tf.transpose(tf.reshape(ahead_IxO, [rows, parts, columns]), [1, 0, 2])
         move_PxIxO = orthogonal(ahead_PxIxO, self._compute_dtype)
         move_IxO = tf.reshape(tf.transpose(move_PxIxO, [1, 0, 2]), variable.shape)
-        rate = self._of_all_weights["lr"] * self._rate_factor
+        rate = self.of_step["lr"] * self._rate_factor
         self._decay(variable, rate)
         _descend(variable, rate * max(1.0, columns / rows) ** 0.5, move_IxO)
 

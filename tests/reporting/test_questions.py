@@ -2,14 +2,17 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from hvd_nmt.checkpoints import contents
 from hvd_nmt.common.units import duration
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.explain import durations
 from hvd_nmt.records.record import HostSamples, Interval, Launch, Run, Save, Start
+from hvd_nmt.reporting import answers_files
 from hvd_nmt.reporting.answer import Answer
 from hvd_nmt.reporting.run_facts import RunState
 from hvd_nmt.reporting.run_summary import RunSummary
@@ -184,3 +187,16 @@ def test_saves_that_took_longer_than_all_steps_come_first(two_host_run):
     )
     assert slow.endswith(f", all steps {duration(steps_s)}. {usual}")
     assert slow.startswith(f"1 checkpoint took {duration(2 * steps_s)}")
+
+
+def test_the_size_of_a_checkpoint_of_muon() -> None:
+    """Matrices have no second moment."""
+    names = ("model/decoder/0/feed_forward/inner", "optimizer/m/decoder/0/feed_forward/inner",
+             "model/embedding", "optimizer/m/embedding", "optimizer/v/embedding")  # fmt: skip
+    variables = tuple(contents.Variable(name, (10, 10), "float32", 400) for name in names)
+    anatomy = contents.Anatomy(Path("model.ckpt-1"), 1, (), variables, 2000, 2000)
+    facts = SimpleNamespace(anatomy=anatomy, record=SimpleNamespace(parameters=200))
+    answer = answers_files.checkpoint_size(facts)
+    assert "800 bytes of weights + 1,200 of the optimizer's moments + 0 of" in answer.answer
+    assert "first moments of 200 of them, second ones of 100." in " ".join(answer.evidence)
+    assert "read 2,000: equal to the byte" in " ".join(answer.evidence)

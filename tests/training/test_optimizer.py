@@ -1,6 +1,7 @@
 """Adam, and how Horovod and the loss scale wrap it (one rank, in this process)."""
 
 import dataclasses
+import inspect
 
 import numpy as np
 import pytest
@@ -153,6 +154,23 @@ def test_a_step_that_is_not_finite_touches_nothing(factor, on):
     step(factor)
     for key, value in everything(optimizer, variables).items():
         np.testing.assert_array_equal(value, before[key], key)
+
+
+def test_another_optimizer_skips_a_step_too(on):
+    """The one of Adam's docstring."""
+    lines = inspect.cleandoc(Adam.__doc__).splitlines()
+    made = {"Adam": Adam}
+    exec("\n".join(line[4:] for line in lines if line.startswith("    ")), made)
+    optimizer = made["Momentum"](beta_1=0.5, decoupled_decay=0.5, jit_compile=False)
+    optimizer.build(variables := weights())
+    optimizer.learning_rate = 0.1
+    step, start = step_of(optimizer, variables), [variable.numpy() for variable in variables]
+    step(1.0)
+    before = everything(optimizer, variables)
+    step(np.nan)
+    for key, value in everything(optimizer, variables).items():
+        np.testing.assert_array_equal(value, before[key], key)
+    assert all(np.all(abs(v) < abs(old)) for v, old in zip(variables, start, strict=True))
 
 
 def test_the_loss_scale_moves_as_kerass_does(on):
