@@ -38,10 +38,10 @@ def main() -> None:
 
 def traced(training: Training, folder: Path) -> tuple[float, list[float]]:
     """Seconds of a step, and those of steps while their trace was recorded."""
-    plain_s = statistics.median(log["step_s"] for log in training.steps(5))
+    plain_s = statistics.median(step.step_s for step in training.steps(5))
     tf.profiler.experimental.start(str(folder))
     try:
-        return plain_s, [log["step_s"] for log in training.steps(STEPS)]
+        return plain_s, [step.step_s for step in training.steps(STEPS)]
     finally:
         tf.profiler.experimental.stop()
 

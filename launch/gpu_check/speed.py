@@ -45,22 +45,22 @@ def trained(results: Results, rank: Rank, name: str, key: tuple[str, str, str]) 
     preset, precision, xla = key
     training = Training(rank, preset, precision, xla == "on")
     energy_j, began_s = energy(), time.perf_counter()
-    logs = training.steps(STEPS)
+    steps = training.steps(STEPS)
     took_s = time.perf_counter() - began_s
     used_j = None if energy_j is None else (energy() or 0.0) - energy_j
-    tokens = [log["source_tokens"] + log["target_tokens"] for log in logs]
-    rate = sum(tokens) / sum(log["step_s"] for log in logs)
-    flop_per_s = sum(map(training.plan.flops, logs)) / sum(log["step_s"] for log in logs)
+    tokens = [step.source_tokens + step.target_tokens for step in steps]
+    rate = sum(tokens) / sum(step.step_s for step in steps)
+    flop_per_s = sum(map(training.plan.flops, steps)) / sum(step.step_s for step in steps)
     ceiling = ceilings.setdefault(precision, 0.0) or benchmark.best_product_flop_per_s(precision)
     ceilings[precision] = ceiling
     is_common = [shape == training.common for shape in training.shapes[-STEPS:]]
-    seconds = sum(log["step_s"] for log, common in zip(logs, is_common, strict=True) if common)
+    seconds = sum(step.step_s for step, common in zip(steps, is_common, strict=True) if common)
     of_common = sum(itertools.compress(tokens, is_common)) / seconds if seconds else None
     graph = results.records(part=PART, row=f"{preset}, {precision}, XLA off")
     base = graph[-1].get("common_tokens_per_s") if graph and xla == "on" else None
     peak_bytes = devices.peak_memory_bytes()
     results.row(
-        name, f"{rate:,.0f}", f"{statistics.median(log['step_s'] for log in logs):.4f}",
+        name, f"{rate:,.0f}", f"{statistics.median(step.step_s for step in steps):.4f}",
         flop_rate(flop_per_s), percent(flop_per_s / ceiling), data_size(peak_bytes),
         "" if used_j is None else f"{1000 * used_j / sum(tokens):.2f} J",
         "" if used_j is None else f"{used_j / took_s:.0f} W",
@@ -69,7 +69,7 @@ def trained(results: Results, rank: Rank, name: str, key: tuple[str, str, str]) 
         common_tokens_per_s=of_common, common_steps=sum(is_common), flop_per_s=flop_per_s,
         ceiling_flop_per_s=ceiling, mfu=flop_per_s / ceiling, peak_bytes=peak_bytes,
         held_before_bytes=training.held_bytes, energy_j=used_j, tokens=sum(tokens), took_s=took_s,
-        step_s=[round(log["step_s"], 5) for log in logs], parameters=training.plan.parameters,
+        step_s=[round(step.step_s, 5) for step in steps], parameters=training.plan.parameters,
         start_s=round(training.start_s, 1), slices=training.plan.slices,
     )  # fmt: skip
 

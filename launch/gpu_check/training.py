@@ -12,6 +12,8 @@ from check import WARMUP_STEPS, config_of, vocabulary
 from hvd_nmt.data.batches import PaddedBatch
 from hvd_nmt.training import setup
 from hvd_nmt.training.horovod import Rank
+from hvd_nmt.training.plan import prove_and_plan
+from hvd_nmt.training.step_result import StepResult
 
 
 class Training:
@@ -30,8 +32,8 @@ class Training:
         manifest = dataclasses.replace(data.manifest, vocabulary_size=vocabulary(data))
         data = dataclasses.replace(data, manifest=manifest)
         run_setup = dataclasses.replace(run_setup, data=data)
-        self.model, _, adam = setup.build(run_setup)
-        self.plan = setup.check(run_setup, self.model, adam)
+        self.model, _ = setup.build(run_setup)
+        self.plan = prove_and_plan(run_setup, self.model)
         self.model.optimizer.learning_rate.assign(1e-4)
         self.common = common_shape(run_setup.batch_plan)
         """commonest shape of a batch, rounded"""
@@ -45,9 +47,9 @@ class Training:
         self.start_s = time.perf_counter() - began_s
         """seconds until the graph was made and warm"""
 
-    def steps(self, count: int) -> list[dict[str, Any]]:
-        """The logs of the next steps."""
-        return [self._step(self._rows) for _ in range(count)]
+    def steps(self, count: int) -> list[StepResult]:
+        """What the next steps give."""
+        return [self._step(self._rows)["result"] for _ in range(count)]
 
     def _is_common(self, batch: Any) -> Any:
         shape = tf.concat([tf.shape(batch["source"]), tf.shape(batch["target"])[1:]], 0)

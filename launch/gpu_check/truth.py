@@ -9,7 +9,6 @@ import math
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 from check import ENV, WORK, config_of, started
@@ -18,6 +17,7 @@ from results import Results
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.training import setup
 from hvd_nmt.training.horovod import Rank
+from hvd_nmt.training.step_result import StepResult
 
 PRESET, STEPS = ENV["TRUTH_PRESET"], 20
 LIMIT = 1e-4
@@ -73,11 +73,11 @@ def main() -> None:
         report_scale(results, name, steps)
 
 
-def report_scale(results: Results, name: str, steps: Sequence[dict[str, Any]]) -> None:
+def report_scale(results: Results, name: str, steps: Sequence[StepResult]) -> None:
     """A sentence about the moves of a loss scale."""
-    scales = [step["loss_scale"] for step in steps]
+    scales = [step.loss_scale for step in steps]
     moves = " → ".join(f"2^{math.log2(scale):g}" for scale, _ in itertools.groupby(scales))
-    skipped, last = int(steps[-1]["skipped_steps"]), steps[-1]["loss"]
+    skipped, last = int(steps[-1].skipped_steps), steps[-1].loss
     results.line(
         f"Loss scale of {name}: {moves}; {skipped} of {len(steps)} steps skipped, last loss "
         f"{last:.6f}.",
@@ -92,28 +92,28 @@ def curves() -> None:
     (WORK / "curves.json").write_text(json.dumps(found))
 
 
-def losses(steps: Sequence[dict[str, Any]]) -> list[float]:
+def losses(steps: Sequence[StepResult]) -> list[float]:
     """The loss of each step, nats per token."""
-    return [step["loss"] for step in steps]
+    return [step.loss for step in steps]
 
 
 def curve(
     rank: Rank, precision: str, *, tf32: bool = True, scale: float | None = None
-) -> list[dict[str, Any]]:
-    """The logs of the first steps; `scale`: loss scale to begin with."""
+) -> list[StepResult]:
+    """What the first steps give; `scale`: loss scale to begin with."""
     tf.config.experimental.enable_tensor_float_32_execution(tf32)
     chosen = "--training.precision", precision, "--training.deterministic"
     config = config_of(PRESET, *chosen)
     run_setup = setup.agree_on_setup(config, rank)
-    model, _, adam = setup.build(run_setup)
+    model, _ = setup.build(run_setup)
     if scale is not None:
-        adam.loss_scale.current_loss_scale.assign(scale)
+        model.kept.loss_scale.current_loss_scale.assign(scale)
     schedule, step = Schedule.of(config), model.make_train_function()
-    rows, logs = iter(setup.dataset(run_setup, 0, STEPS)), []
+    rows, results = iter(setup.dataset(run_setup, 0, STEPS)), []
     for done in range(STEPS):
         model.optimizer.learning_rate.assign(schedule.rate(done))
-        logs.append(step(rows))
-    return logs
+        results.append(step(rows)["result"])
+    return results
 
 
 if __name__ == "__main__":
