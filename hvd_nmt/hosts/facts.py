@@ -17,11 +17,10 @@ from typing import Any
 
 import psutil
 
-from hvd_nmt.checkpoints import manifest, names, run_files
+from hvd_nmt.checkpoints import manifest, names
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import is_locked
 from hvd_nmt.common.version import code_hash, horovod_built_with
-from hvd_nmt.data import corpus
 from hvd_nmt.hosts.host_list import Host, addresses
 from hvd_nmt.telemetry.gpu import GpuProbe
 
@@ -117,6 +116,8 @@ def routes(request: dict[str, Any]) -> dict[str, str | None]:
 
 def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
     """The run directory, or the folder for it: its room, and whether it can be written."""
+    from hvd_nmt.checkpoints.run_files import LOCK  # brings NumPy, half of an agent's start
+
     path = Path(request.get("run_dir", "."))
     absolute = path.absolute()
     folder = next(folder for folder in (absolute, *absolute.parents) if folder.exists())
@@ -130,7 +131,7 @@ def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
             file.write(b"x")
     except OSError as error:
         result["error"] = f"{folder}: {error.strerror}"
-    with contextlib.suppress(OSError), (path / run_files.LOCK).open("r", encoding="utf-8") as lock:
+    with contextlib.suppress(OSError), (path / LOCK).open("r", encoding="utf-8") as lock:
         if is_locked(lock):
             result["held_by"] = lock.read().strip() or "unknown"
     with contextlib.suppress(OSError):
@@ -140,6 +141,8 @@ def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
 
 def _data(request: dict[str, Any]) -> dict[str, Any]:
     """What the prepared data directory holds; `error` where it cannot be used."""
+    from hvd_nmt.data import corpus  # brings NumPy
+
     path = Path(request.get("data", "."))
     try:
         prepared = corpus.load(path).manifest

@@ -9,18 +9,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
-from matplotlib.rcsetup import cycler
 
 from hvd_nmt.explain import between_hosts, estimates, learning
 from hvd_nmt.explain.intervals import named_parts, settled
 from hvd_nmt.records.record import HostSamples, Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MOST_POINTS = 240
 """number of points of a curve; more are averaged"""
@@ -38,7 +36,6 @@ _STYLE: dict[str, Any] = {
     "patch.linewidth": 0, "axes.grid": True, "axes.axisbelow": True,
     "grid.alpha": 0.15, "grid.linewidth": 0.5, "legend.frameon": False, "lines.linewidth": 1.2,
     "lines.markersize": 3, "text.parse_math": False,
-    "axes.prop_cycle": cycler(color=SERIES),
     **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color",
                      "ytick.color", "grid.color"), INK),
     **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
@@ -202,7 +199,12 @@ def draw(
     """
     if not any(curve.points for curves in panels.values() for curve in curves):
         return ""
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": caption}):
+    import matplotlib  # a second that a run without a page need not wait
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    colours = matplotlib.cycler(color=SERIES)
+    with matplotlib.rc_context(_STYLE | {"axes.prop_cycle": colours, "svg.hashsalt": caption}):
         height_in = _HEIGHT_IN if len(panels) == 1 else _LOW_IN * len(panels)
         figure = Figure(figsize=(_WIDTH_IN, height_in + 0.25), layout="constrained")
         FigureCanvasSVG(figure)
@@ -229,7 +231,7 @@ def draw(
     return f'<figure style="{style}">{svg}<figcaption>{text}</figcaption></figure>'
 
 
-def _draw_curves(axes: Axes, curves: Sequence[Curve], stacked: bool) -> None:
+def _draw_curves(axes: "Axes", curves: Sequence[Curve], stacked: bool) -> None:
     below: Any = 0.0
     for curve in curves:
         if not curve.points:

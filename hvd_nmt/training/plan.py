@@ -177,15 +177,14 @@ def prove_and_plan(run_setup: RunSetup, model: TrainingModel) -> Plan:
     """
     config, rank, start_step = run_setup.config, run_setup.rank, int(model.step.numpy())
     model.exchange.begin(model.trained, model.kept)
-    proven = [model.exchange]
+    plain, scale = model.exchange, optimizer.loss_scale(model.optimizer)
     if run_setup.groups is not None:  # what the plain sum takes is asked for, too
-        proven.insert(0, plain := AllReduce())
+        plain = AllReduce()
         plain.wrapped(Adam(), model.trained)
-    scale = optimizer.loss_scale(model.optimizer)
-    with horovod.heartbeat.section(heartbeat.EXCHANGE, waits=True):
-        all_reduce_s, *_ = [
-            cluster.prove_sums(exchange, model.trained, rank, scale) for exchange in proven
-        ]
+    all_reduce_s = cluster.prove_sums(plain, model.trained, rank, scale)
+    if run_setup.groups is not None:
+        with horovod.heartbeat.section(heartbeat.EXCHANGE, waits=True):
+            cluster.prove_sums(model.exchange, model.trained, rank, scale)
     cluster.require_equal_weights(model.replicated, start_step, rank)
     model.micro_batches = micro_batches.choose(
         config.training, run_setup.batch_plan, rank.size, model.own_gradients
