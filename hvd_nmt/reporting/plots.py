@@ -202,8 +202,9 @@ def draw(
     import matplotlib  # a second that a run without a page need not wait
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
+    from matplotlib.rcsetup import cycler
 
-    colours = matplotlib.cycler(color=SERIES)
+    colours = cycler(color=SERIES)
     with matplotlib.rc_context(_STYLE | {"axes.prop_cycle": colours, "svg.hashsalt": caption}):
         height_in = _HEIGHT_IN if len(panels) == 1 else _LOW_IN * len(panels)
         figure = Figure(figsize=(_WIDTH_IN, height_in + 0.25), layout="constrained")
