@@ -12,25 +12,26 @@ ALLOWED = 1.03
 """times a budget"""
 LINES = {
     "hvd_nmt": 1_295,
-    "hvd_nmt.checkpoints": 1_430,
+    "hvd_nmt.checkpoints": 1_433,
     "hvd_nmt.common": 942,
     "hvd_nmt.config": 957,
     "hvd_nmt.data": 1_494,
     "hvd_nmt.diagnosis": 500,
     "hvd_nmt.explain": 1_451,
     "hvd_nmt.formats": 1_483,
-    "hvd_nmt.hosts": 928,
+    "hvd_nmt.hosts": 931,
     "hvd_nmt.launching": 1_170,
     "hvd_nmt.model": 1_919,
     "hvd_nmt.preparation": 3_011,
     "hvd_nmt.records": 786,
-    "hvd_nmt.reporting": 1_697,
+    "hvd_nmt.reporting": 1_706,
     "hvd_nmt.telemetry": 900,
-    "hvd_nmt.training": 3_776,
+    "hvd_nmt.training": 3_782,
     "hvd_nmt.translation": 1_021,
-    "tests": 21_308,
+    "tests": 21_342,
 }
-"""of each package, with those within it, blank lines too"""
+"""of each package, with those within it, blank lines too; 2.4 % higher in all since hosts/ and
+training/exchange/ are packages, the report is a table and a request of data has a format"""
 MODULES = 181
 WORDS = 14_900
 """of all documents"""
