@@ -28,7 +28,7 @@ LINES = {
     "hvd_nmt.telemetry": 900,
     "hvd_nmt.training": 3_782,
     "hvd_nmt.translation": 1_021,
-    "tests": 21_342,
+    "tests": 21_344,
 }
 """of each package, with those within it, blank lines too; 2.4 % higher in all since hosts/ and
 training/exchange/ are packages, the report is a table and a request of data has a format"""
