@@ -65,8 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with signals.restored():
             outcome.exit_code = supervision.supervise(job)
         stopped = outcome.exit_code in (Preempted.exit_code, supervision.INTERRUPTED)
-        if job.config is not None and job.config.telemetry.report and not stopped:
-            train.write_report(job.config.run_dir)
+        if job.config is not None and job.config.telemetry.report:
+            train.write_report(job.config.run_dir, in_background=stopped)
     return outcome.exit_code
 
 

@@ -24,11 +24,11 @@ LINES = {
     "hvd_nmt.model": 1_919,
     "hvd_nmt.preparation": 3_011,
     "hvd_nmt.records": 786,
-    "hvd_nmt.reporting": 1_706,
+    "hvd_nmt.reporting": 1_707,
     "hvd_nmt.telemetry": 900,
     "hvd_nmt.training": 3_782,
     "hvd_nmt.translation": 1_021,
-    "tests": 21_344,
+    "tests": 21_345,
 }
 """of each package, with those within it, blank lines too; 2.4 % higher in all since hosts/ and
 training/exchange/ are packages, the report is a table and a request of data has a format"""

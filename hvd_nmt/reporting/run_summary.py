@@ -83,6 +83,7 @@ class RunSummary:
         path = self.record.path
         try:
             best = str(find(path, "best").relative_to(path))
+            best = best if self.evaluations else f"Not evaluated; the newest is {best}"
         except RunError:
             best = "There is none here."
         return (

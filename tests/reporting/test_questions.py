@@ -175,6 +175,8 @@ def test_the_share_of_computing_from_which_gpus_are_fully_used(two_host_run):
 def test_every_byte_of_the_checkpoint_is_accounted_for(two_host_run):
     (data,) = GOLDEN_RUN.glob("*.data-*")
     (table,) = RunSummary(two_host_run(path=GOLDEN_RUN)).answers[8].tables
+    unscored = RunSummary(two_host_run(path=GOLDEN_RUN, evaluations=()))
+    assert unscored.headline[2][1] == "Not evaluated; the newest is model.ckpt-1500"
     *each, total = (int(row[3].replace(",", "")) for row in table.rows)
     assert sum(each) == total == data.stat().st_size
 
