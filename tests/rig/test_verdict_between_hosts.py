@@ -157,7 +157,7 @@ def test_the_step_time_on_a_slow_link_is_predicted_from_its_bytes(cases, name):
 @pytest.mark.parametrize("name", SLOW_LINKS)
 def test_the_card_carried_the_bytes_of_the_ring(cases, name):
     found = bottleneck.verdict(cases[name])
-    assert found.interface == "eth0"
+    assert found.network.sent.interface == "eth0"
     assert found.network.seen_bytes == pytest.approx(found.network.predicted_bytes, rel=0.25)
 
 
