@@ -19,8 +19,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from hvd_nmt.checkpoints import find, run_files
+from hvd_nmt.checkpoints import find
 from hvd_nmt.checkpoints.manifest import Checkpoint
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.units import count
 from hvd_nmt.config import command_line
@@ -69,7 +70,7 @@ class AverageOptions:
 @command_line.command("hvd_nmt.average", AverageOptions, __doc__)
 def main(options: AverageOptions) -> None:
     """Writes the mean and says of what, and where it is."""
-    run_files.import_tensorflow_for(options.run)
+    RunDirectory(options.run).import_tensorflow()
     from hvd_nmt.checkpoints import averaging
 
     chosen = _chosen(options)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import arg
 
 from hvd_nmt import config as configuration
-from hvd_nmt.checkpoints.run_files import CONFIG, prepare_options
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import command_line
@@ -89,7 +89,8 @@ def main(options: ConvertOptions) -> None:
 
 def _lines(foreign: "ForeignModel", prefix: Path) -> list[str]:
     model, config, run = foreign.model, foreign.model.config, prefix.parent
-    quoted, tuned, config_file = map(shlex.quote, map(str, (run, f"{run}-tuned", run / CONFIG)))
+    files = RunDirectory(run)
+    quoted, tuned, config_file = map(shlex.quote, map(str, (run, f"{run}-tuned", files.config)))
     train = f"python -m hvd_nmt.train --config {config_file} --data.directory DATA"
     begin = f"begin with  {train} --run-dir {tuned} --init-from {quoted}"
     rows = model.source_vocabulary_size
@@ -101,7 +102,7 @@ def _lines(foreign: "ForeignModel", prefix: Path) -> list[str]:
         f"{'with' if foreign.adam else 'without'} Adam's moments",
         f"written     {prefix}",
         f"translate   python -m hvd_nmt.translate --run {quoted} < in.txt > out.txt",
-        f"data        python -m hvd_nmt.prepare {prepare_options(run)} --out DATA ...",
+        f"data        python -m hvd_nmt.prepare {files.prepare_options()} --out DATA ...",
         f"continue    {train}" if foreign.adam else begin,
     ]
 

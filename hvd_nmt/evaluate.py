@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 from tyro.conf import OmitArgPrefixes
 
-from hvd_nmt.checkpoints import run_files
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import command_line
 from hvd_nmt.config.schema import AUTO, Tokenizer
@@ -96,7 +96,7 @@ def main(options: EvaluateOptions) -> None:
     facts: dict[str, Any] = {"references": [text.name for text in references]}
     systems = hypotheses
     if options.run is not None and source is not None:
-        run_files.import_tensorflow_for(options.run)
+        RunDirectory(options.run).import_tensorflow()
         settings = options.settings.exact()
         checkpoints = options.checkpoint or ("best",)
         translations = scoring.translated(options.run, checkpoints, source, settings, options.keep)
@@ -128,7 +128,7 @@ def main(options: EvaluateOptions) -> None:
             print("\n".join([f"{name}, {part.sentences:,} sentences", *table]))
         print(("all\n" if len(by_corpus) > 1 else "") + str(comparison))
         if options.run is not None and source is not None:
-            training = run_files.load_config(options.run).evaluation
+            training = RunDirectory(options.run).read_config().evaluation
             before = trained.get("", tokenizer)
             other = f", tokenizer {before}" if before != tokenizer else ""
             print(

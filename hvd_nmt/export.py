@@ -40,8 +40,8 @@ from typing import TYPE_CHECKING, Literal
 
 from tyro.conf import OmitArgPrefixes
 
-from hvd_nmt.checkpoints import run_files
 from hvd_nmt.checkpoints.find import find
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.files import require_free
 from hvd_nmt.common.progress import announce
@@ -97,7 +97,7 @@ def main(options: ExportOptions) -> None:
         text = (line for line in read_lines(options.verify_on, lenient=True) if line.strip())
         if not (lines := list(islice(text, 100))):
             raise DataError(f"{options.verify_on} has no text: give a file with some lines.")
-    run_files.import_tensorflow_for(options.run)
+    RunDirectory(options.run).import_tensorflow()
     from hvd_nmt.formats import argos, card, ctranslate2, run_to_send, saved_model
 
     print(f"reading     {find(options.run, options.checkpoint)}")

@@ -61,9 +61,9 @@ def write_report(run_dir: Path, in_background: bool = False) -> None:
 
     In the background a process that belongs to nobody does it, so that no launcher kills it.
     """
-    from hvd_nmt.telemetry.events import METRICS_FILE  # brings TensorBoard; --help needs none
+    from hvd_nmt.checkpoints.run_files import RunDirectory  # brings NumPy; --help needs none
 
-    if not (run_dir / METRICS_FILE).exists():
+    if not RunDirectory(run_dir).metrics.exists():
         return
     if in_background:
         code = "import pathlib, sys; from hvd_nmt import train; "

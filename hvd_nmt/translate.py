@@ -28,7 +28,7 @@ Scores are sums in float32, in any order: their fourth decimal may differ.
 import os
 import sys
 
-from hvd_nmt.checkpoints import run_files
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import command_line
 from hvd_nmt.translation.settings import FileJob
@@ -39,7 +39,7 @@ def main(job: FileJob) -> None:
     """Translates the input to the output."""
     if "HOROVOD_RANK" in os.environ:
         raise ConfigError("Translating is one process: split the input, start one for each GPU.")
-    run_files.import_tensorflow_for(job.run)
+    RunDirectory(job.run).import_tensorflow()
     from hvd_nmt.translation import file_job
 
     file_job.run(job)

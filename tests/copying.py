@@ -14,7 +14,7 @@ import tensorflow as tf
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.manifest import CheckpointManifest
 from hvd_nmt.checkpoints.names import SUFFIXES
-from hvd_nmt.checkpoints.run_files import CONFIG
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.config import EOS, PAD, Config, save
 
 MAX_LENGTH = 40
@@ -60,7 +60,7 @@ def run_directory(folder):
     # SentencePiece's wheel must not share a process with TensorFlow.
     command = [sys.executable, "-c", _TRAIN_VOCABULARY, folder / "spm.model", *WORDS]
     subprocess.run(command, check=True)
-    save(Config(), folder / CONFIG)
+    save(Config(), RunDirectory(folder).config)
     for name in ("copy", "short"):
         (folder / f"{name}.index").touch()
         files = {suffix: {"n_bytes": 1, "sha256": name} for suffix in SUFFIXES}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hvd_nmt.telemetry import jsonl
+from hvd_nmt.common import jsonl
 
 CANARY = "canary-7d1f2c"
 SECRETS = dict.fromkeys(

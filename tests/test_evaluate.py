@@ -21,8 +21,8 @@ import copying
 from hvd_nmt import config, evaluate, translate
 from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.find import find
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.data import corpus
-from hvd_nmt.records import scores
 from hvd_nmt.translation import scoring
 
 
@@ -58,7 +58,9 @@ def test_checkpoints_and_files_are_scored_side_by_side(folder, capsys):
     assert ter[0]["score"] == 0
     assert bleu[1]["score"] < bleu[2]["score"] < 100
     assert [row["p_value"] is None for row in bleu] == [True, False, False]
-    (kept,) = scores.of(Path("run"), "short")  # its SHA-256, as tests/copying.py has it
+    (kept,) = RunDirectory(Path("run")).scores_of(
+        "short"
+    )  # its SHA-256, as tests/copying.py has it
     assert (kept["text"], kept["sentences"]) == ("source", len(copying.LINES))
     assert kept["scores"]["BLEU"] == bleu[1]["score"]
     assert bleu[1]["p_value"] < 0.05
@@ -177,7 +179,7 @@ def test_a_test_set_by_its_name(folder, test_sets, toy_data, mixed_data, monkeyp
     several = [dataclasses.replace(first, target_language="fr"), *others]
     manifest = corpus.read_manifest(toy_data)
     data = [dataclasses.replace(manifest, corpora=several), manifest]
-    monkeypatch.setattr(scoring, "data_of_run", lambda run, config: (toy_data, data[-1]))
+    monkeypatch.setattr(RunDirectory, "data", lambda run: (toy_data, data[-1]))
     found = told(capsys, *words, "wmt20")
     assert found["sentences"] == 5
     assert found["systems"][0]["scores"]["BLEU"]["score"] == pytest.approx(100)

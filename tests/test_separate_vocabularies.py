@@ -13,7 +13,7 @@ import toy
 from hvd_nmt import export
 from hvd_nmt.checkpoints import contents, weights
 from hvd_nmt.checkpoints.find import newest_first
-from hvd_nmt.checkpoints.run_files import vocabularies
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.data import corpus
 from hvd_nmt.formats import ctranslate2
@@ -91,7 +91,7 @@ def test_a_run_directory_without_its_own_or_with_one_too_many(run, toy_run, tmp_
 def test_scores_are_of_the_pieces_of_the_target(run, model, data):
     sources, targets = (lines[:6] for lines in corpus.load(data).text("dev"))
     scores = hvd_nmt.load(run, "latest").score(zip(sources, targets, strict=True))
-    tokenizers = Tokenizers.of(*vocabularies(run))
+    tokenizers = Tokenizers.of(*RunDirectory(run).vocabularies())
     ids = tokenizers.source.encode(sources), tokenizers.target.encode(targets)
     for source_S, target_T, score in zip(*ids, scores, strict=True):
         logits = model(source_S[None], target_T[None])[0].numpy()
@@ -120,7 +120,9 @@ def test_a_run_with_other_vocabularies_begins_with_the_rows_of_the_same_pieces(
     assert done.returncode == 0, done.stderr
     assert re.search(r"step 40: \d+ of 56 source pieces keep their rows, \d+ of", done.stdout)
     new, _ = weights.load_model(tmp_path / "new")
-    tokenizers = [Tokenizers.of(*vocabularies(each)) for each in (run, tmp_path / "new")]
+    tokenizers = [
+        Tokenizers.of(*RunDirectory(each).vocabularies()) for each in (run, tmp_path / "new")
+    ]
     for side, matrix in (("source", "source_embedding"), ("target", "embedding")):
         ids = [
             {piece: i for i, piece in enumerate(getattr(each, side).pieces)} for each in tokenizers

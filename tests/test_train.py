@@ -17,8 +17,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import toy
 from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints.find import best_first, find, newest_first
+from hvd_nmt.common import jsonl
 from hvd_nmt.config.schedule import Schedule
-from hvd_nmt.telemetry import jsonl
 
 STEP_TAGS = {
     "train_loss": "train/loss",

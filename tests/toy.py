@@ -18,9 +18,9 @@ from typing import Any
 
 import psutil
 
+from hvd_nmt.common import jsonl
 from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.config.exchange import Exchange
-from hvd_nmt.telemetry import jsonl
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parent.parent

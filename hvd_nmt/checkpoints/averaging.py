@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hvd_nmt.checkpoints import contents, find, names, run_files
+from hvd_nmt.checkpoints import contents, find, names
 from hvd_nmt.checkpoints.manifest import Checkpoint, CheckpointManifest
+from hvd_nmt.checkpoints.run_files import RunDirectory, new_directory, write_record
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import run_state, weights_by_path
 from hvd_nmt.checkpoints.weights import load_model, other_size
@@ -28,7 +29,7 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
     step are written: Adam's moments were gathered at other weights, so `train` cannot continue. In
     a run with `training.ema_decay`, too, the weights are those that the optimizer moved.
 
-    Raises what `run_files.new_directory` does, and RunError if a checkpoint is damaged, or of
+    Raises what `new_directory` does, and RunError if a checkpoint is damaged, or of
     another model or vocabulary than the run.
     """
     require_free(output)
@@ -45,11 +46,11 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
                 "average checkpoints of equal models."
             )
     assign_mean(model, [checkpoint.prefix for checkpoint in chosen])
-    with run_files.new_directory(output) as draft:
+    with new_directory(output) as draft:
         name = save_weights(draft, run_dir, model, last.manifest)
         record = [checkpoint.record() for checkpoint in chosen]
         what = "the mean of the weights of these checkpoints"
-        run_files.write_record(draft / "average.json", {"what": what, "checkpoints": record})
+        write_record(draft / "average.json", {"what": what, "checkpoints": record})
     return output / name
 
 
@@ -70,7 +71,8 @@ def save_weights(
     `manifest` is that of a checkpoint of the run, from which the model was made.
     """
     saver = Saver(folder, run_state(model, manifest.step), manifest.facts(), keep=1, keep_best=1)
-    for name in (run_files.CONFIG, run_files.IMPORTED, *run_files.VOCABULARIES):
-        if (run_dir / name).exists():
-            shutil.copyfile(run_dir / name, folder / name)
+    run = RunDirectory(run_dir)
+    for path in (run.config, run.imported, run.vocabulary, run.source_vocabulary):
+        if path.exists():
+            shutil.copyfile(path, folder / path.name)
     return saver.save(manifest.step).prefix.name

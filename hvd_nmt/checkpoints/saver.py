@@ -71,8 +71,12 @@ class Saver:
         return Checkpoint(prefix, manifest)
 
     def note(
-        self, step: int, val_loss: float, bleu: float | None = None, chrf: float | None = None
-    ) -> None:
+        self,
+        step: int,
+        val_loss: float | None,
+        bleu: float | None = None,
+        chrf: float | None = None,
+    ) -> None:  # fmt: skip
         """Note the scores of `model.ckpt-STEP`, the newest; link it if it is among the best.
 
         Its files get a second name, `best_models/val_loss=X-step-STEP` or the like, which the

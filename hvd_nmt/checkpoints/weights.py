@@ -12,9 +12,10 @@ from pathlib import Path
 import tensorflow as tf
 
 from hvd_nmt import config as configuration
-from hvd_nmt.checkpoints import names, run_files
+from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.find import find, read_fully, verify
 from hvd_nmt.checkpoints.manifest import Checkpoint, CheckpointManifest, read_manifest
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.checkpoints.state import keyed_variables, weights_by_path
 from hvd_nmt.common.errors import RunError, system_error
 from hvd_nmt.config import ModelConfig
@@ -27,7 +28,7 @@ def load_model(
     run_dir: Path, which: str = "best", compute_dtype: str = "float32"
 ) -> tuple[Transformer, int]:
     """The model that `find` finds, and its step; RunError: missing, damaged, or of another run."""
-    config = run_files.load_config(run_dir)
+    config = RunDirectory(run_dir).read_config()
     prefix = find(run_dir, which)
     manifest = manifest_of(run_dir, prefix)
     read_fully(prefix)
@@ -40,7 +41,7 @@ def load_model(
             raise ValueError(difference)
         _read(model, prefix)
     except (AssertionError, ValueError, tf.errors.OpError) as error:
-        reason, file = str(error).splitlines()[0], run_dir / run_files.CONFIG
+        reason, file = str(error).splitlines()[0], RunDirectory(run_dir).config
         raise RunError(f"{prefix} does not fit the model in {file}: {reason}") from error
     return model, manifest.step
 
@@ -48,13 +49,14 @@ def load_model(
 def manifest_of(run_dir: Path, prefix: Path) -> CheckpointManifest:
     """A checkpoint's manifest; RunError unless the run has just the vocabularies that it names."""
     manifest = read_manifest(names.manifest_file(prefix))
-    both = zip(manifest.vocabulary_hashes, run_files.vocabulary_hashes(run_dir), strict=True)
-    for file, (theirs, ours) in zip(run_files.VOCABULARIES, both, strict=True):
+    run = RunDirectory(run_dir)
+    both = zip(manifest.vocabulary_hashes, run.vocabulary_hashes(), strict=True)
+    for file, (theirs, ours) in zip((run.vocabulary, run.source_vocabulary), both, strict=True):
         if theirs != ours:
             fault = "is not the vocabulary" if ours else "is missing, the vocabulary"
             remedy = "put the right one back" if theirs else "remove it"
             who = f"that {prefix.name} was trained with"
-            raise RunError(f"{run_dir / file} {fault} {who}: {remedy}.")
+            raise RunError(f"{file} {fault} {who}: {remedy}.")
     return manifest
 
 
@@ -111,7 +113,7 @@ def start_from(
     if bool(manifest.source_vocabulary_size) != (model.source_embedding is not None):
         raise RunError(
             f"--init-from: only one of {prefix} and {data.path} has a separate source "
-            f"vocabulary: prepare the data with {run_files.prepare_options(run_dir)}."
+            f"vocabulary: prepare the data with {RunDirectory(run_dir).prepare_options()}."
         )
     verify(checkpoint)
     line = f"begins with {prefix}, step {manifest.step:,}"
@@ -128,7 +130,7 @@ def start_from(
 def _copy_by_piece(run_dir: Path, prefix: Path, model: Transformer, data: DataDirectory) -> str:
     """Fill a model from one of another vocabulary; how many pieces both know."""
     origin, _ = load_model(run_dir, os.fspath(prefix))
-    old, new = run_files.vocabularies(run_dir), (data.source_spm_path, data.spm_path)
+    old, new = RunDirectory(run_dir).vocabularies(), (data.source_spm_path, data.spm_path)
     (source, source_size), (target, size) = map(_shared_pieces, old, new)
     rows_of = {"embedding": target, "logits_bias": target, "source_embedding": source}
     before = weights_by_path(origin)

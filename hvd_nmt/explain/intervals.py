@@ -130,7 +130,7 @@ def _merged(
     parts: dict[str, Any] = {name: of_all(name) for name in PARTS}
     exchanges = any(i.exchange_s is not None for i in intervals)
     return Interval(
-        intervals[-1].step, sum(i.steps for i in intervals), None, step_s=sum(parts.values()),
+        intervals[-1].step, sum(i.steps for i in intervals), step_s=sum(parts.values()),
         **parts, start=of_start[0].start,
         exchange_s=of_all("exchange_s") if exchanges else None,
         rank_ready_s=of_ranks("rank_ready_s"), rank_input_wait_s=of_ranks("rank_input_wait_s"),

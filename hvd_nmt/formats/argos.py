@@ -13,8 +13,8 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from hvd_nmt.checkpoints import run_files
 from hvd_nmt.checkpoints.find import find
+from hvd_nmt.checkpoints.run_files import RunDirectory, new_directory, write_record
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.data import language, sentencepiece_model
 from hvd_nmt.formats import Quantization, card, ctranslate2, sentence_rule
@@ -66,7 +66,7 @@ def convert(
     """
     directions, prefix = _directions(run, languages), find(run, checkpoint)
     _require_bytes(run)
-    with run_files.new_directory(out) as draft:
+    with new_directory(out) as draft:
         model = draft / "model"
         model.mkdir()
         _, start = ctranslate2.write_model(model, run, prefix, quantization)
@@ -96,7 +96,7 @@ def _directions(run: Path, languages: str) -> list[Direction]:
         pairs = [known[languages]]
     if not pairs:
         raise ConfigError("The run's data are not here: name the languages, as --languages en-de.")
-    tags = sentencepiece_model.tags(run_files.vocabularies(run)[0].read_bytes())
+    tags = sentencepiece_model.tags(RunDirectory(run).vocabularies()[0].read_bytes())
     tagged, directions = sentencepiece_model.languages(tags), []
     for source, target in pairs:
         direction = Direction(source, target, sentencepiece_model.tag_of(target, tags))
@@ -130,7 +130,7 @@ def _known(code: str) -> tuple[str, str]:
 
 def _require_bytes(run: Path) -> None:
     """See that the source's pieces, which Argos Translate writes with, have the target's bytes."""
-    models = (sentencepiece_model.parsed(p.read_bytes()) for p in run_files.vocabularies(run))
+    models = (sentencepiece_model.parsed(p.read_bytes()) for p in RunDirectory(run).vocabularies())
     source, target = (
         {piece.piece for piece in model.pieces if piece.type == sentencepiece_model.BYTE}
         for model in models
@@ -145,18 +145,18 @@ def _require_bytes(run: Path) -> None:
 def _complete(run: Path, folder: Path, direction: Direction, start: list[str]) -> None:
     """Make a package of a directory that has its model; `start` is what each target begins with."""
     (source, target), model = direction.codes, folder / "model"
-    shutil.copyfile(run_files.vocabularies(run)[0], folder / "sentencepiece.model")
+    shutil.copyfile(RunDirectory(run).vocabularies()[0], folder / "sentencepiece.model")
     if direction.tag:
         config = json.loads((model / "config.json").read_text(encoding="utf-8"))
         config |= {"add_source_bos": True, "bos_token": sentencepiece_model.SPACE + direction.tag}
-        run_files.write_record(model / "config.json", config)
+        write_record(model / "config.json", config)
     metadata = {
         "package_version": "1.0", "argos_version": "1.9.0",
         "from_code": source, "from_name": _known(direction.source)[1],
         "to_code": target, "to_name": _known(direction.target)[1],
         "target_prefix": "".join(start),
     }  # fmt: skip
-    run_files.write_record(folder / "metadata.json", metadata)
+    write_record(folder / "metadata.json", metadata)
     (folder / "minisbd").mkdir()
     (folder / "minisbd" / f"{source}.onnx").write_bytes(sentence_rule.model(direction.source))
 
@@ -164,7 +164,7 @@ def _complete(run: Path, folder: Path, direction: Direction, start: list[str]) -
 def _readme(run: Path, out: Path, directions: list[Direction]) -> str:
     source, target = directions[0].codes
     package = shlex.quote(f"{out.name}/{directions[0].name}.argosmodel")
-    model = run_files.load_config(run).model
+    model = RunDirectory(run).read_config().model
     more = "a longer one is an error" if model.positions == "learned" else "give it no longer ones"
     return f"""\
 Packages for Argos Translate and LibreTranslate, made by hvd_nmt.export:

@@ -13,13 +13,13 @@ from string import Template
 
 from hvd_nmt.checkpoints import contents
 from hvd_nmt.checkpoints.manifest import Checkpoint
-from hvd_nmt.checkpoints.run_files import data_of_run, load_config
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.version import __version__
 from hvd_nmt.data import bleu, corpus, language
-from hvd_nmt.records import metrics, scores
+from hvd_nmt.records import metrics
+from hvd_nmt.records.record import Evaluation
 from hvd_nmt.reporting import answer
-from hvd_nmt.telemetry.events import read_metrics
 
 FILE, README, PROGRAM = "README.md", "README.txt", "translate.py"
 """files of an export: the card, how the model is used, and a program that does so"""
@@ -56,7 +56,7 @@ def card(run: Path, prefix: Path, licence: str = "") -> str:
 def data(run: Path) -> corpus.DataManifest | None:
     """What the run was trained on, if it is on this machine."""
     try:
-        return data_of_run(run, load_config(run))[1]
+        return RunDirectory(run).data()[1]
     except DataError:
         return None
 
@@ -64,7 +64,7 @@ def data(run: Path) -> corpus.DataManifest | None:
 def sample(run: Path) -> str:
     """The first sentence of the run's dev part, with the tags of its corpus; "..." without it."""
     try:
-        directory, manifest = data_of_run(run, load_config(run))
+        directory, manifest = RunDirectory(run).data()
         line = next(filter(str.strip, corpus.load(directory).text("dev")[0]), "...")
     except DataError:
         return "..."
@@ -94,7 +94,7 @@ def program(name: str, **options: object) -> str:
 
 
 def _facts(run: Path, checkpoint: Checkpoint, licence: str) -> Iterator[tuple[str, str]]:
-    model, manifest = load_config(run).model, checkpoint.manifest
+    model, manifest = RunDirectory(run).read_config().model, checkpoint.manifest
     depth = f"{model.encoder_layers}+{model.decoder_layers} layers"
     size = f"{contents.read(checkpoint.prefix).parameters:,} parameters"
     yield "model", f"Transformer, {depth}, {model.width} wide, {model.heads} heads, {size}"
@@ -128,16 +128,17 @@ def _data(manifest: corpus.DataManifest | None, checkpoint: Checkpoint) -> str:
 def _scores(run: Path, checkpoint: Checkpoint) -> str:
     """The scores of the dev part in training, and those that `evaluate` has measured."""
     rows: list[tuple[object, ...]] = []
-    for line in metrics.of_kind(read_metrics(run, []), "eval"):
-        if line["step"] == checkpoint.step and "sacrebleu" in line:
-            evaluation = load_config(run).evaluation
-            tokenizer = metrics.tokenizers({}, read_metrics(run, [])).get("", bleu.USUAL)
+    directory = RunDirectory(run)
+    records = metrics.records(directory.read_metrics([]))
+    for of in metrics.of_kind(Evaluation, records):
+        if of.step == checkpoint.step and of.bleu is not None:
+            evaluation = directory.read_config().evaluation
+            tokenizer = metrics.tokenizers({}, records).get("", bleu.USUAL)
             signature = bleu.metric(tokenizer, references=[[""]]).get_signature().format()
             how = f"{evaluation.sentences or 'all'}, beam {evaluation.beam_size}"
-            measured = (line.get("sacrebleu"), line.get("chrf"))
-            cells = ["" if value is None else f"{value:.2f}" for value in measured]
+            cells = ["" if value is None else f"{value:.2f}" for value in (of.bleu, of.chrf)]
             rows = [("dev, in training", how, *cells, signature)]
-    for line in scores.of(run, checkpoint.record()["sha256"]):
+    for line in directory.scores_of(checkpoint.record()["sha256"]):
         how = f"{line['sentences']}, beam {line['beam_size']}"
         cells = [f"{line['scores'][name]:.2f}" for name in ("BLEU", "chrF2")]
         rows.append((line["text"], how, *cells, line["signatures"]["BLEU"]))
@@ -149,9 +150,9 @@ def _scores(run: Path, checkpoint: Checkpoint) -> str:
 
 def trained_length(run: Path) -> int:
     """Most tokens of a training sentence, where the data are here; else what the model reads."""
-    config = load_config(run)
+    config = RunDirectory(run).read_config()
     try:
-        train = corpus.load(data_of_run(run, config)[0]).train
+        train = corpus.load(RunDirectory(run).data()[0]).train
     except DataError:
         return config.model.max_length
     longest = max(side.lengths.max(initial=1) for side in (train.source, train.target))

@@ -16,8 +16,8 @@ from typing import Any, final
 import numpy as np
 import tensorflow as tf
 
-from hvd_nmt.checkpoints import run_files
 from hvd_nmt.checkpoints.find import find
+from hvd_nmt.checkpoints.run_files import RunDirectory, new_directory, write_record
 from hvd_nmt.checkpoints.weights import load_model, manifest_of
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import exclusive, replacing
@@ -59,16 +59,16 @@ def convert(
 ) -> None:  # fmt: skip
     """Write a checkpoint as a CTranslate2 model directory, complete or not at all.
 
-    Its program searches with the options of `decoding`. Raises what `run_files.new_directory` does,
+    Its program searches with the options of `decoding`. Raises what `new_directory` does,
     ConfigError if CTranslate2 is not installed or cannot search so, and RunError if the run or the
     checkpoint cannot be used.
     """
     require_possible(decoding)
     prefix = find(run, checkpoint)
-    with run_files.new_directory(out) as draft:
+    with new_directory(out) as draft:
         max_length, start = write_model(draft, run, prefix, quantization)
-        is_learned = run_files.load_config(run).model.positions == "learned"
-        program = _program(run, run_files.decoding_of(run, decoding), max_length, start)
+        is_learned = RunDirectory(run).read_config().model.positions == "learned"
+        program = _program(run, RunDirectory(run).decoding(decoding), max_length, start)
         (draft / card.PROGRAM).write_text(program, encoding="utf-8")
         readme = _README.format(
             checkpoint=prefix.name, quantization=quantization, max_length=card.trained_length(run),
@@ -101,14 +101,14 @@ def write_model(
     """Write CTranslate2's files and the vocabularies; longest line and first pieces of a target."""
     require_package()
     model, _ = load_model(run, os.fspath(prefix))
-    tokenizers = Tokenizers.of(*run_files.vocabularies(run))
+    tokenizers = Tokenizers.of(*RunDirectory(run).vocabularies())
     pieces = tokenizers.target.pieces
     specification(model, tokenizers.source.pieces, pieces, quantization).save(os.fspath(folder))
     # Some imported models have bos after the zero vector that their decoder starts from.
     start = [pieces[BOS]] * model.extra_positions
-    for path in set(run_files.vocabularies(run)):
+    for path in set(RunDirectory(run).vocabularies()):
         shutil.copyfile(path, folder / path.name)
-    run_files.write_record(folder / FACTS, {"max_length": model.max_length, "target_prefix": start})
+    write_record(folder / FACTS, {"max_length": model.max_length, "target_prefix": start})
     return model.max_length, start
 
 
@@ -330,7 +330,7 @@ def _program(run: Path, decoding: Decoding, max_length: int, start: list[str]) -
     """Python that translates as our own search does."""
     slope = "" if decoding.normalization == "marian" else " * n / (5 + n)"
     longest = decoding.max_length or f"n + {EXTRA_TOKENS}"
-    source, target = run_files.vocabularies(run)
+    source, target = RunDirectory(run).vocabularies()
     return card.program(
         "ctranslate2.txt",
         source=source.name, target=target.name, start=start,

@@ -68,12 +68,13 @@ def write(foreign: ForeignModel, defaults: Config, out: Path) -> Path:
     state = run_state(model, foreign.step, foreign.adam)
     with run_files.new_directory(out) as draft:
         saved = Saver(draft, state, facts, keep=1, keep_best=1).save(foreign.step)
-        (draft / run_files.VOCABULARY).write_bytes(foreign.vocabulary)
+        run = run_files.RunDirectory(draft)
+        run.vocabulary.write_bytes(foreign.vocabulary)
         if source_vocabulary:
-            (draft / run_files.SOURCE_VOCABULARY).write_bytes(source_vocabulary)
-        configuration.save(config, draft / run_files.CONFIG)
+            run.source_vocabulary.write_bytes(source_vocabulary)
+        configuration.save(config, run.config)
         facts = {"program": foreign.program, run_files.NORMALIZATION: foreign.normalization}
-        run_files.write_record(draft / run_files.IMPORTED, facts)
+        run_files.write_record(run.imported, facts)
     return out / saved.prefix.name
 
 

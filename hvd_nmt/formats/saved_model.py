@@ -13,7 +13,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from hvd_nmt.checkpoints.find import find
-from hvd_nmt.checkpoints.run_files import decoding_of, new_directory, vocabularies
+from hvd_nmt.checkpoints.run_files import RunDirectory, new_directory
 from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.config import BOS, EOS, PAD
 from hvd_nmt.data import sentencepiece_model
@@ -36,8 +36,8 @@ def convert(run: Path, checkpoint: str, out: Path, decoding: Decoding, licence: 
     """
     prefix = find(run, checkpoint)
     model, step = load_model(run, os.fspath(prefix))
-    decoding = decoding_of(run, decoding)
-    lines = LinesToLines(model, vocabularies(run), decoding)
+    decoding = RunDirectory(run).decoding(decoding)
+    lines = LinesToLines(model, RunDirectory(run).vocabularies(), decoding)
     with new_directory(out) as draft:
         tf.saved_model.save(lines, os.fspath(draft), {"serving_default": lines.translate})
         (draft / card.PROGRAM).write_text(card.program("saved_model.txt"), encoding="utf-8")

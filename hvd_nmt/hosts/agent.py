@@ -38,7 +38,6 @@ from hvd_nmt.common.version import code_hash
 from hvd_nmt.hosts import facts
 from hvd_nmt.hosts.channel import Channel, Message
 from hvd_nmt.hosts.rank_process import RankProcess
-from hvd_nmt.telemetry import jsonl
 
 _REPORT_S, _WAIT_FOR_END_S = 1.0, 0.1
 """seconds between two reports of what ranks do, and between two looks while they end"""
@@ -251,9 +250,11 @@ def _kill_earlier_ranks(launch_id: str) -> None:
 
 
 def _progress(run_dir: Path, start_id: str) -> dict[str, Any]:
+    from hvd_nmt.checkpoints import run_files  # brings NumPy, half of an agent's start
+
     reached: dict[str, Any] = {}
     with contextlib.suppress(LookupError, TypeError, ValueError):  # a damaged record
-        reached = jsonl.reached(jsonl.read(run_dir / "metrics.jsonl", problems=[]), start_id)
+        reached = run_files.reached(run_files.RunDirectory(run_dir).read_metrics([]), start_id)
     return {"saved_step": newest_step(run_dir), "reached": reached}
 
 

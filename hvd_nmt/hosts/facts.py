@@ -19,7 +19,6 @@ import psutil
 
 from hvd_nmt.checkpoints import manifest, names
 from hvd_nmt.common.errors import DataError
-from hvd_nmt.common.files import is_locked
 from hvd_nmt.common.version import code_hash, horovod_built_with
 from hvd_nmt.hosts.host_list import Host, addresses
 from hvd_nmt.telemetry.gpu import GpuProbe
@@ -116,7 +115,7 @@ def routes(request: dict[str, Any]) -> dict[str, str | None]:
 
 def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
     """The run directory, or the folder for it: its room, and whether it can be written."""
-    from hvd_nmt.checkpoints.run_files import LOCK  # brings NumPy, half of an agent's start
+    from hvd_nmt.checkpoints.run_files import RunDirectory  # brings NumPy, half of an agent's start
 
     path = Path(request.get("run_dir", "."))
     absolute = path.absolute()
@@ -124,16 +123,14 @@ def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
     files = [*path.glob(f"{names.NEWEST}*"), *path.glob(f"{names.BEST_DIR}/*")]
     result: dict[str, Any] = {
         "path": str(path), "free_bytes": shutil.disk_usage(folder).free, "error": None,
-        "held_by": None, "held_bytes": 0, "saved_step": manifest.newest_step(path),
+        "held_by": RunDirectory(path).holder() or None, "held_bytes": 0,
+        "saved_step": manifest.newest_step(path),
     }  # fmt: skip
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"x")
     except OSError as error:
         result["error"] = f"{folder}: {error.strerror}"
-    with contextlib.suppress(OSError), (path / LOCK).open("r", encoding="utf-8") as lock:
-        if is_locked(lock):
-            result["held_by"] = lock.read().strip() or "unknown"
     with contextlib.suppress(OSError):
         result["held_bytes"] = sum(file.stat().st_size for file in files)
     return result

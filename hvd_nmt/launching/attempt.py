@@ -53,7 +53,7 @@ class AttemptOutcome:
     saved_step: int = -1
     """step of the newest complete checkpoint; -1: none is known of"""
     reached: dict[str, int] = field(default_factory=dict)
-    """see `telemetry.jsonl.reached`"""
+    """see `checkpoints.run_files.reached`"""
 
 
 @final

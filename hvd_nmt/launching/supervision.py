@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-from hvd_nmt.checkpoints.run_files import LAUNCHES
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ClusterError, Preempted
+from hvd_nmt.common.jsonl import JsonlFile
 from hvd_nmt.common.rank_environment import START_ID, rank_environment
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.hosts.channel import Message
@@ -24,7 +25,6 @@ from hvd_nmt.launching.preflight import Outlook
 from hvd_nmt.launching.rank_output import RankOutput
 from hvd_nmt.launching.rendezvous import Rendezvous
 from hvd_nmt.launching.stop_signals import StopSignals
-from hvd_nmt.telemetry.jsonl import JsonlFile
 
 INTERRUPTED = 130
 _HOUR_S = 3600.0
@@ -78,7 +78,7 @@ class _Supervision:
 
     def __init__(self, job: Job) -> None:
         self._job, self._options = job, job.options
-        self._log = None if job.config is None else job.config.run_dir / LAUNCHES
+        self._log = None if job.config is None else RunDirectory(job.config.run_dir).launches
         self._stop = StopSignals()
         self._output = RankOutput()
         self._events = Events()

@@ -1,1 +1,1 @@
-"""A run read back from what it wrote."""
+"""What a run records, written and read back."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
+from hvd_nmt.checkpoints.run_files import Line
 from hvd_nmt.checkpoints.sizes import FLOAT_BYTES
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.tensorflow_import import import_tensorflow
@@ -123,7 +124,7 @@ def _steps(
         elif match := _STEP.search(line):
             step, before = int(match[2]), intervals[-1].step if intervals else 0
             epoch = float(match[1]) if match[1] else None
-            intervals.append(Interval(step, step - before, None, loss=float(match[3]), epoch=epoch))
+            intervals.append(Interval(step, step - before, loss=float(match[3]), epoch=epoch))
         if match := _TIME.search(line):
             step_s = 3600 * int(match[1]) + 60 * int(match[2]) + float(match[3])
             if intervals and not is_first:  # a start's first counts from before it was ready
@@ -132,7 +133,7 @@ def _steps(
         elif "*** Running evaluation on a validation set" in line:
             evaluated_step = _evaluated_step(intervals, evaluations, raw, begun_step)
         elif match := _VALIDATION_LOSS.search(line):
-            evaluations.append(Evaluation(evaluated_step, None, float(match[1])))
+            evaluations.append(Evaluation(evaluated_step, float(match[1])))
         elif (match := _PSEUDO_BLEU.search(line)) and evaluations:
             evaluations[-1] = replace(evaluations[-1], pseudo_bleu=float(match[1]))
         elif "*** Finished training" in line:
@@ -157,18 +158,18 @@ def _evaluated_step(
 
 def _events(
     log: Path, raw: dict[str, Any], intervals: Sequence[Interval]
-) -> tuple[dict[int, metrics.Line], list[float], str | None]:
+) -> tuple[dict[int, Line], list[float], str | None]:
     """Lines of steps, times and host, by the run's event files in its logdir or next to the log."""
     folders = {log.parent, log.parent / Path(raw.get("logdir", "")).name}
     paths = [path for folder in folders for path in folder.glob("events.out.tfevents.*.*")]
     losses = {interval.step: interval.loss or 0.0 for interval in intervals}
-    lines: dict[int, metrics.Line] = {}
+    lines: dict[int, Line] = {}
     times_s: list[float] = []
     host = None
     if paths:  # the loader calls it, too, but aloud
         import_tensorflow()
     for path in sorted(paths, key=lambda path: path.name):
-        of_file: dict[int, metrics.Line] = {}
+        of_file: dict[int, Line] = {}
         seen_s = []
         for event in LegacyEventFileLoader(str(path)).Load():
             of_step = {v.tag: v.simple_value for v in event.summary.value if v.tag in _TAGS}

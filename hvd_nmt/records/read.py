@@ -2,20 +2,26 @@
 
 import dataclasses
 import json
-import socket
 from pathlib import Path
 from typing import Any
 
 from hvd_nmt import config as configuration
-from hvd_nmt.checkpoints import run_files
 from hvd_nmt.checkpoints.manifest import newest_step
+from hvd_nmt.checkpoints.run_files import Line, RunDirectory, reached
+from hvd_nmt.common import jsonl
 from hvd_nmt.common.errors import ConfigError, DataError, RunError
-from hvd_nmt.common.files import is_locked
 from hvd_nmt.common.units import duration
 from hvd_nmt.config import Config
 from hvd_nmt.records import metrics, openseq2seq_log
-from hvd_nmt.records.record import EarlyEnd, HostSamples, Launch, Run, Save
-from hvd_nmt.telemetry import events, jsonl
+from hvd_nmt.records.record import (
+    Evaluation,
+    HostSamples,
+    Launch,
+    Run,
+    Save,
+    Start,
+    Stop,
+)  # fmt: skip
 
 Problems = list[str]
 
@@ -34,67 +40,66 @@ def read_run(run_dir: Path) -> Run:
 
     Any file of it may be missing: what it would tell is then unknown, and `problems` says so.
     """
-    if not any((run_dir / name).exists() for name in (run_files.CONFIG, events.METRICS_FILE)):
+    run = RunDirectory(run_dir)
+    if not run.config.exists() and not run.metrics.exists():
         raise RunError(
-            f"{run_dir} has no {run_files.CONFIG} and no {events.METRICS_FILE}: give the directory "
-            "of a training run (--run-dir of hvd_nmt.train)."
+            f"{run_dir} has no {run.config.name} and no {run.metrics.name}: give the directory of "
+            "a training run (--run-dir of hvd_nmt.train)."
         )
     problems: Problems = []
-    config = _config(run_dir, problems)
+    config = _config(run, problems)
     settings = {} if config is None else configuration.as_plain(config)
-    environment = _environment(run_dir, problems)
-    lines = events.read_metrics(run_dir, problems)
-    start, end = next(iter(metrics.of_kind(lines, "start")[-1:]), {}), metrics.end(lines)
-    saved = newest_step(run_dir)
-    early_end = None
-    if end and end.get("because"):
-        early_end = EarlyEnd(end["steps"], end["because"], end["reason"])
-    if not lines and (run_dir / run_files.IMPORTED).exists():
+    environment = _environment(run, problems)
+    lines = run.read_metrics(problems)
+    records = metrics.records(lines)
+    starts, end = metrics.of_kind(Start, records), metrics.end(records)
+    newest, saved = starts[-1] if starts else Start(), newest_step(run_dir)
+    if not lines and run.imported.exists():
         config, saved = None, None
         settings = {"model": settings["model"]} if settings else {}
         problems.append(
             f"{run_dir} has an imported model and no training yet. Of the training before the "
-            f"import only what is in {run_files.IMPORTED} is known, no steps or settings."
+            f"import only what is in {run.imported.name} is known, no steps or settings."
         )
     elif not lines:
-        problems.append(f"{run_dir / events.METRICS_FILE} has no steps, or is missing.")
-    hosts = tuple(start.get("hosts") or environment.get("hosts") or ())
-    telemetry = _telemetry(run_dir, settings, hosts, problems)
-    known = lines or [sample for host in telemetry[:1] for sample in host.samples]
-    started_s, ended_s = metrics.times_s(known)
-    if ahead_s := max((line.get("clock_ahead_s", 0.0) for line in lines), default=0.0):
+        problems.append(f"{run.metrics} has no steps, or is missing.")
+    hosts = tuple(newest.hosts or environment.get("hosts") or ())
+    telemetry = _telemetry(run.telemetry, settings, hosts, problems)
+    sampled_s = (sample["time_s"] for host in telemetry[:1] for sample in host.samples)
+    started_s, ended_s = metrics.span_s(metrics.times_s(records) or [*sampled_s])
+    if ahead_s := max((start.clock_ahead_s for start in starts), default=0.0):
         problems.append(
             "The clock was set back before a start: its times here are "
             f"{duration(ahead_s)} later, and its pause is unknown."
         )
-    not_finite = {line["step"] for line in jsonl.read(run_dir / run_files.NOT_FINITE, problems)}
+    not_finite = {line["step"] for line in jsonl.read(run.not_finite, problems)}
     return Run(
         name=run_dir.resolve().name, path=run_dir, source="hvd_nmt", hosts=hosts,
-        starts=metrics.starts(lines), parameters=start.get("parameters"),
-        gradient_bytes=start.get("gradient_bytes"),
+        starts=tuple(starts), parameters=newest.parameters, gradient_bytes=newest.gradient_bytes,
         max_steps=settings.get("training", {}).get("max_steps"), saved_step=saved,
-        finished=end is not None, early_end=early_end, locked=_is_locked(run_dir / run_files.LOCK),
-        stopped=bool(metrics.of_kind(lines[-1:], "stop")), started_s=started_s,
-        startup_s=metrics.startup_s(lines), pauses=metrics.pauses(lines),
+        finished=end is not None, early_end=end if end and end.because else None,
+        locked=run.is_held(), stopped=isinstance(records[-1], Stop) if records else False,
+        started_s=started_s, startup_s=metrics.startup_s(starts), pauses=metrics.pauses(starts),
         ended_s=ended_s, config=settings, environment=environment,
-        manifest=_manifest(run_dir, config, problems), intervals=metrics.intervals(lines),
-        evaluations=metrics.evaluations(lines), tokenizers=metrics.tokenizers({}, lines),
-        saves=tuple(Save(**metrics.fields_of(Save, of)) for of in metrics.of_kind(lines, "save")),
+        manifest={} if config is None else _manifest(run, problems),
+        intervals=metrics.intervals(records),
+        evaluations=tuple(metrics.of_kind(Evaluation, records)),
+        tokenizers=metrics.tokenizers({}, records), saves=tuple(metrics.of_kind(Save, records)),
         not_finite=tuple(sorted(not_finite)), telemetry=telemetry,
-        launches=_launches(run_dir, lines, problems), problems=tuple(problems),
+        launches=_launches(run, lines, problems), problems=tuple(problems),
     )  # fmt: skip
 
 
-def _config(run_dir: Path, problems: Problems) -> Config | None:
+def _config(run: RunDirectory, problems: Problems) -> Config | None:
     try:
-        return configuration.load(run_dir / run_files.CONFIG)
+        return configuration.load(run.config)
     except ConfigError as error:
         problems.append(f"The settings of the run are unknown. {error}")
         return None
 
 
-def _environment(run_dir: Path, problems: Problems) -> dict[str, Any]:
-    path = run_dir / run_files.ENVIRONMENT
+def _environment(run: RunDirectory, problems: Problems) -> dict[str, Any]:
+    path = run.environment
     try:
         return dict(json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -102,22 +107,10 @@ def _environment(run_dir: Path, problems: Problems) -> dict[str, Any]:
         return {}
 
 
-def _is_locked(lock: Path) -> bool | None:
-    """Whether the process that wrote the lock still holds it; None on another host."""
-    try:
-        with lock.open("rb") as file:
-            if f" on {socket.gethostname()}," not in file.read().decode(errors="replace"):
-                return None
-            return is_locked(file)
-    except OSError:
-        return None
-
-
 def _telemetry(
-    run_dir: Path, settings: dict[str, Any], hosts: tuple[str, ...], problems: Problems
+    folder: Path, settings: dict[str, Any], hosts: tuple[str, ...], problems: Problems
 ) -> tuple[HostSamples, ...]:
     """What the samplers wrote; of the `hosts` of the run one may be missing."""
-    folder = run_dir / run_files.TELEMETRY_DIR
     paths = sorted(folder.glob("*.jsonl"))
     samples = tuple(_host_samples(path, problems) for path in paths)
     if not paths and settings.get("telemetry", {}).get("interval_s") == 0:
@@ -143,24 +136,22 @@ def _host_samples(path: Path, problems: Problems) -> HostSamples:
     return HostSamples(header.get("host", path.stem), header, samples)
 
 
-def _manifest(run_dir: Path, config: Config | None, problems: Problems) -> dict[str, Any]:
+def _manifest(run: RunDirectory, problems: Problems) -> dict[str, Any]:
     """The manifest of the training data, as a plain dictionary with its hash and place."""
-    if config is None:
-        return {}
     try:
-        directory, manifest = run_files.data_of_run(run_dir, config)
+        directory, manifest = run.data()
     except DataError as error:
         problems.append(str(error))
         return {}
     return dataclasses.asdict(manifest) | {"hash": manifest.hash, "directory": str(directory)}
 
 
-def _launches(run_dir: Path, lines: list[metrics.Line], problems: Problems) -> tuple[Launch, ...]:
+def _launches(run: RunDirectory, lines: list[Line], problems: Problems) -> tuple[Launch, ...]:
     """The starts by `hvd_nmt.launch`; of one without an end the run's own records tell."""
     launches: list[Launch] = []
-    for event in jsonl.read(run_dir / run_files.LAUNCHES, problems):
+    for event in jsonl.read(run.launches, problems):
         if event["kind"] == "start":
-            came = jsonl.reached(lines, event["start_id"])
+            came = reached(lines, event["start_id"])
             launches.append(Launch(event["hosts"], came.get("resumed_step"), came.get("step")))
         elif event["kind"] == "end" and launches and launches[-1].exit_code is None:
             launches[-1] = Launch(

@@ -1,64 +1,138 @@
-"""A run as the analysis sees it, of this or another program.
+"""A run as the analysis sees it, of this or another program, and the lines that a run records.
 
 What a source does not have is None or empty, and every answer must live with that.
 """
 
 import itertools
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, NamedTuple
 
-from hvd_nmt.config.exchange import PLAIN, Exchange
+from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.config.schema import ExchangeKind
 from hvd_nmt.data import bleu
 
 Sample = dict[str, Any]
+Number = float | None
+
+
+class Name(NamedTuple):
+    """A field's name in metrics.jsonl, and its tag in TensorBoard; NAME/ is one of each corpus."""
+
+    name: str
+    tag: str = ""
 
 
 @dataclass(frozen=True)
-class Interval:
+class Record:
+    """A line of metrics.jsonl, its values in the order of the fields."""
+
+    kind: ClassVar[str]
+    time_s: Annotated[Number, Name("time_s")] = field(default=None, kw_only=True)
+    """unix time, of an interval that of its end; None: now, or where the log has no clock"""
+
+
+@dataclass(frozen=True)
+class Start(Record):
+    """A start of the run, by which its steps were done."""
+
+    kind = "start"
+    _: KW_ONLY
+    first_step: Annotated[int, Name("first_step")] = 1
+    hosts: Annotated[tuple[str, ...], Name("hosts")] = field(default=(), kw_only=False)
+    """host of each rank"""
+    parameters: Annotated[int | None, Name("parameters")] = None
+    gradient_bytes: Annotated[Number, Name("gradient_bytes")] = None
+    """bytes of all gradients of a step as they travel"""
+    exchange_kind: Annotated[ExchangeKind, Name("exchange")] = field(
+        default="float32", kw_only=False
+    )
+    sync_every: Annotated[int, Name("sync_every")] = field(default=1, kw_only=False)
+    all_reduce_s: Annotated[Number, Name("all_reduce_s")] = field(default=None, kw_only=False)
+    """seconds of one plain all-reduce of all gradients in float32, as measured before it"""
+    tokenizers: Annotated[dict[str, str] | None, Name("tokenizers")] = None
+    """tokenizers of BLEU by corpus, "" for all text; None: not recorded"""
+    process_started_s: Annotated[Number, Name("process_started_s")] = None
+    """unix time of the start of rank 0's process"""
+    clock_ahead_s: Annotated[float, Name("clock_ahead_s")] = 0.0
+    """seconds by which its times are later than the clock, which was set back"""
+    trained_s: Annotated[Number, Name("trained_s")] = None
+    """seconds from the first to the last record of each start before, all together"""
+    lost_steps: Annotated[int, Name("lost_steps")] = 0
+    """number of steps that were logged before and are done again"""
+    start_id: Annotated[str | None, Name("start_id")] = None
+    """the launcher's name of it"""
+
+    @property
+    def exchange(self) -> Exchange:
+        """Exchange between the hosts."""
+        return Exchange(self.exchange_kind, self.sync_every)
+
+
+@dataclass(frozen=True)
+class Interval(Record):
     """Means over the steps since the interval before; parts of a step are means of the ranks."""
 
-    step: int
+    kind = "train"
+    step: Annotated[int, Name("step")]
     """the last step of the interval"""
-    steps: int
-    """number of steps that it covers"""
-    time_s: float | None
-    """unix time of its end; None where the log has no clock"""
-    step_s: float | None = None
-    """wall time of a step, seconds; the next four are its parts"""
-    input_wait_s: float | None = None
-    """seconds of waiting for a batch"""
-    compute_s: float | None = None
-    """seconds of computing"""
-    straggler_wait_s: float | None = None
-    """seconds of waiting, its gradients ready, for the slowest rank"""
-    communication_s: float | None = None
-    """seconds of exposed communication: all ranks are ready, the sum is not yet there"""
-    exchange_s: float | None = None
-    """seconds of exposed exchanges of weights between hosts, a part of `communication_s`"""
-    rank_ready_s: tuple[float, ...] = ()
-    """seconds of each rank from the start of a step to its gradients, input wait included"""
-    rank_input_wait_s: tuple[float, ...] = ()
-    """seconds of a step in which each rank waited for a batch"""
-    rank_paused_s: tuple[float, ...] = ()
-    """seconds of a step for which each rank was kept from running; counted one step later"""
-    loss: float | None = None
+    _: KW_ONLY
+    loss: Annotated[Number, Name("train_loss", "train/loss")] = None
     """training loss per target token, nats, as the program defines it"""
-    learning_rate: float | None = None
-    gradient_norm: float | None = None
-    tokens_per_s: float | None = None
+    nll: Annotated[Number, Name("train_nll", "train/nll")] = None
+    """cross-entropy per target token, nats"""
+    learning_rate: Annotated[Number, Name("learning_rate", "train/learning_rate")] = None
+    gradient_norm: Annotated[
+        Number, Name("Loss_Optimization/global_gradient_norm", "train/gradient_norm")
+    ] = None
+    steps_per_s: Annotated[Number, Name("global_step/sec", "train/steps_per_s")] = None
+    epoch: Annotated[Number, Name("epoch", "train/epoch")] = None
+    tokens_per_s: Annotated[Number, Name("tokens_per_s", "train/tokens_per_s")] = None
     """real source and target tokens of all ranks per second"""
-    model_flop_per_s: float | None = None
+    model_flop_per_s: Annotated[Number, Name("model_flop_per_s", "train/model_flop_per_s")] = None
     """operations of all ranks per second that the model's products need"""
-    epoch: float | None = None
-    start: int = 0
-    """number of the run's start in which these steps were done, from 0"""
-    sentences: int | None = None
-    """number of sentences that all ranks were fed in these steps"""
-    corpora: dict[str, float] = field(default_factory=dict)
+    input_wait_s: Annotated[
+        Number, Name("step_time/input_wait_s", "train/step_time/input_wait_s")
+    ] = None
+    """seconds of waiting for a batch"""
+    compute_s: Annotated[Number, Name("step_time/compute_s", "train/step_time/compute_s")] = None
+    """seconds of computing"""
+    straggler_wait_s: Annotated[
+        Number, Name("step_time/straggler_wait_s", "train/step_time/straggler_wait_s")
+    ] = None
+    """seconds of waiting, its gradients ready, for the slowest rank"""
+    communication_s: Annotated[
+        Number, Name("step_time/communication_s", "train/step_time/communication_s")
+    ] = None
+    """seconds of exposed communication: all ranks are ready, the sum is not yet there"""
+    step_s: Annotated[Number, Name("step_time/total_s", "train/step_time/total_s")] = None
+    """wall time of a step, seconds; the four before are its parts"""
+    corpora: Annotated[dict[str, float], Name("corpus/", "train/corpus/")] = field(
+        default_factory=dict
+    )
     """shares of the sentences, by corpus, where there are several"""
+    loss_scale: Annotated[Number, Name("Loss_Optimization/loss_scale", "train/loss_scale")] = None
+    """in float16; as OpenSeq2Seq calls it"""
+    skipped_steps: Annotated[
+        Number, Name("Loss_Optimization/skipped_steps", "train/skipped_steps")
+    ] = None
+    """number of steps of the run, in float16, that changed no weights"""
+    exchange_s: Annotated[Number, Name("step_time/exchange_s", "train/step_time/exchange_s")] = None
+    """seconds of exposed exchanges of weights between hosts, a part of `communication_s`"""
+    rank_ready_s: Annotated[tuple[float, ...], Name("rank_ready_s")] = ()
+    """seconds of each rank from the start of a step to its gradients, input wait included"""
+    rank_input_wait_s: Annotated[tuple[float, ...], Name("rank_input_wait_s")] = ()
+    """seconds of a step in which each rank waited for a batch"""
+    rank_paused_s: Annotated[tuple[float, ...], Name("rank_paused_s")] = ()
+    """seconds of a step for which each rank was kept from running; counted one step later"""
+    steps: Annotated[int, Name("steps")] = field(default=0, kw_only=False)
+    """number of steps that it covers"""
+    sentences: Annotated[int | None, Name("sentences")] = None
+    """number of sentences that all ranks were fed in these steps"""
+    start: int = field(default=0, kw_only=True)
+    """number of the run's start in which these steps were done, from 0"""
 
     @property
     def span_s(self) -> tuple[float, float] | None:
@@ -69,61 +143,85 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Record):
     """Scores after a step; a margin is the half width of a 95 % interval by bootstrap."""
 
-    step: int
-    time_s: float | None
-    loss: float | None = None
-    """validation loss, nats per target token"""
-    bleu: float | None = None
+    kind = "eval"
+    step: Annotated[int, Name("step")]
+    loss: Annotated[Number, Name("eval_loss", "dev/loss")] = None
+    """validation loss, nats per target token: smoothed cross-entropy minus the label's entropy"""
+    _: KW_ONLY
+    nll: Annotated[Number, Name("eval_nll", "dev/nll")] = None
+    """cross-entropy per target token, nats"""
+    perplexity: Annotated[Number, Name("eval_perplexity", "dev/perplexity")] = None
+    pseudo_bleu: Annotated[Number, Name("Eval_BLEU_Score", "dev/pseudo_bleu")] = None
+    """the recipe's BLEU, 0 to 1, over subword pieces of arg-max predictions made with the right
+    prefix at hand: comparable with the recipe's old curves, no measure of translation quality"""
+    bleu: Annotated[Number, Name("sacrebleu", "dev/sacrebleu")] = field(default=None, kw_only=False)
     """sacreBLEU of beam or greedy translations, 0 to 100"""
-    bleu_margin: float | None = None
-    chrf: float | None = None
-    pseudo_bleu: float | None = None
-    """the recipe's teacher-forced arg-max BLEU, 0 to 1: no measure of translation quality"""
-    seconds: float | None = None
-    chrf_margin: float | None = None
-    by_corpus: dict[str, tuple[float, float | None]] = field(default_factory=dict)
-    """validation loss and BLEU by corpus, where there are several; None: none was translated"""
+    chrf: Annotated[Number, Name("chrf", "dev/chrf")] = None
+    seconds: Annotated[Number, Name("eval_seconds", "dev/seconds")] = None
+    by_corpus: Annotated[
+        dict[str, tuple[Number, Number, Number]],
+        Name("eval_loss/", "dev/loss/"),
+        Name("sacrebleu/", "dev/sacrebleu/"),
+        Name("chrf/", "dev/chrf/"),
+    ] = field(default_factory=dict)
+    """validation loss, BLEU and chrF by corpus, where there are several; None: none was
+    translated"""
+    ter: Annotated[Number, Name("ter", "dev/ter")] = None
+    bleu_margin: Annotated[Number, Name("sacrebleu_margin", "dev/sacrebleu_margin")] = None
+    chrf_margin: Annotated[Number, Name("chrf_margin", "dev/chrf_margin")] = None
+    """where chrF decides which models are the best"""
+    tokenizer: Annotated[str | None, Name("tokenizer")] = None
+    """that of BLEU of all text"""
 
 
 @dataclass(frozen=True)
-class Save:
+class Samples(Record):
+    """First translations of an evaluation."""
+
+    kind = "text"
+    step: Annotated[int, Name("step")]
+    samples: Annotated[str, Name("samples", "dev/samples")] = ""
+    """table of source, reference and translation, in Markdown"""
+
+
+@dataclass(frozen=True)
+class Save(Record):
     """A checkpoint that was written."""
 
-    step: int
-    wait_s: float
+    kind = "save"
+    step: Annotated[int, Name("step")]
+    wait_s: Annotated[float, Name("wait_s")]
     """seconds on the slowest of those hosts"""
-    copies: int
+    copies: Annotated[int, Name("copies")]
     """number of hosts that have it, each on another disk"""
-    join_s: float = 0.0
+    join_s: Annotated[float, Name("join_s")] = 0.0
     """seconds before it, for hosts that train alone to make equal what it holds"""
-    others_s: float = 0.0
+    others_s: Annotated[float, Name("others_s")] = 0.0
     """seconds after it, until all ranks knew: long where a link is cut"""
 
 
 @dataclass(frozen=True)
-class EarlyEnd:
-    """A run that ended itself before its last step."""
+class End(Record):
+    """The end of a run, after its last step or before."""
 
-    step: int
-    because: str
-    """reason, in words"""
-    option: str
+    kind = "end"
+    step: Annotated[int, Name("steps")]
+    option: Annotated[str | None, Name("reason")] = None
     """dotted name of the value of the configuration that ended it"""
+    value: Annotated[Any, Name("value")] = None
+    """that value"""
+    because: Annotated[str, Name("because")] = ""
+    """reason to end before the last step, in words; "": it did not"""
 
 
 @dataclass(frozen=True)
-class Start:
-    """A start of the run, by which its steps were done."""
+class Stop(Record):
+    """The end of a start that a signal stopped."""
 
-    hosts: tuple[str, ...]
-    """host of each rank"""
-    exchange: Exchange = PLAIN
-    """exchange between the hosts"""
-    all_reduce_s: float | None = None
-    """seconds of one plain all-reduce of all gradients in float32, as measured before it"""
+    kind = "stop"
 
 
 @dataclass(frozen=True)
@@ -188,7 +286,8 @@ class Run:
     """whether the run recorded its end"""
     stopped: bool = False
     """whether a signal stopped it, without a start since"""
-    early_end: EarlyEnd | None = None
+    early_end: End | None = None
+    """its end, if it ended itself before its last step"""
     locked: bool | None = None
     """whether its process lives and holds the run directory; None: unknown on this host"""
     started_s: float | None = None

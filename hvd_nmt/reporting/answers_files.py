@@ -3,7 +3,7 @@
 from typing import Any
 
 from hvd_nmt.checkpoints import contents
-from hvd_nmt.checkpoints.run_files import NOT_FINITE
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.checkpoints.sizes import FLOAT_BYTES
 from hvd_nmt.common.units import count, data_size, percent
 from hvd_nmt.records.record import Run
@@ -40,7 +40,8 @@ def training_set(facts: RunFacts) -> Answer:
     if steps := run.not_finite:
         evidence.append(
             f"{count(len(steps), 'step')} changed no weight, because of NaN or Inf: "
-            f"{', '.join(f'{step:,}' for step in steps)}; their sentences are in {NOT_FINITE}."
+            f"{', '.join(f'{step:,}' for step in steps)}; their sentences are in "
+            f"{RunDirectory(run.path).not_finite.name}."
         )
     rows = tuple(
         (f"{part}, {side} ({manifest[f'{side}_language']})", f"{content['pairs']:,}",
@@ -79,7 +80,7 @@ def _corpora(run: Run) -> Table:
     def row(corpus: dict[str, Any]) -> tuple[str, ...]:
         name, pairs = corpus["name"], corpus["pairs"]["train"]
         share = sum(i.corpora.get(name, 0.0) * i.steps for i in fed) / steps if steps else None
-        loss, bleu = scored.get(name, (None, None))
+        loss, bleu, _ = scored.get(name, (None, None, None))
         return (
             name, f"{corpus['source_language']}-{corpus['target_language']}",
             " ".join(corpus["tags"]), corpus["date"], str(corpus["weight"]), f"{pairs:,}",

@@ -242,7 +242,10 @@ def state_sentence(facts: RunFacts) -> str:
         RunState.NO_CLOCK: "Not known whether it ended: the log has no closing line and no clock.",
         RunState.SILENT: f"Killed or crashed, without a closing line: {last}.",
     }[facts.state]
-    if not (failed := [one for one in facts.record.launches if one.exit_code and one.ended_s]):
+    launches = facts.record.launches
+    if facts.state is RunState.SILENT and launches and launches[-1].exit_code is None:
+        return f"{state} The launcher of the newest start was killed, too, or could not write."
+    if not (failed := [one for one in launches if one.exit_code and one.ended_s]):
         return state
     at = _clock(failed[-1].ended_s or 0.0)
     starts = f"{count(len(failed), 'start')} ended early, the newest at {at}"

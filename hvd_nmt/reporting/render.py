@@ -7,17 +7,18 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import write_atomically
 from hvd_nmt.common.progress import announce
 from hvd_nmt.common.version import __version__
 from hvd_nmt.config.serialization import flat
-from hvd_nmt.records.record import Run
+from hvd_nmt.records import metrics
+from hvd_nmt.records.record import Run, Samples
 from hvd_nmt.reporting import plots
 from hvd_nmt.reporting.answer import Table, blocks, html, listed, plain, sentence, table
 from hvd_nmt.reporting.questions import QUESTIONS
 from hvd_nmt.reporting.run_summary import RunSummary
-from hvd_nmt.telemetry.events import read_metrics
 
 MOST_SAMPLES = 5
 
@@ -79,9 +80,9 @@ def _figures(*drawn: str) -> str:
 
 def _last(run: Run) -> str:
     """Translations of the last evaluation, and what is missing in the record."""
-    lines = read_metrics(run.path, [])
-    texts = [str(line.get("samples", "")) for line in lines if line.get("kind") == "text"]
-    rows = texts[-1].splitlines()[2 : 2 + MOST_SAMPLES] if texts else []
+    records = metrics.records(RunDirectory(run.path).read_metrics([]))
+    texts = metrics.of_kind(Samples, records)
+    rows = texts[-1].samples.splitlines()[2 : 2 + MOST_SAMPLES] if texts else []
     samples = tuple(
         tuple(cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1])
         for row in rows

@@ -12,8 +12,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, final
 
+from hvd_nmt.common import jsonl
 from hvd_nmt.common.progress import say
-from hvd_nmt.telemetry import jsonl
 from hvd_nmt.telemetry.events import EventWriter
 from hvd_nmt.telemetry.gpu import GpuProbe, spinning
 from hvd_nmt.telemetry.host import NetworkProbe, OwnProcesses, host_sample, round_trip_ms

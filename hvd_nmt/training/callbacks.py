@@ -8,15 +8,15 @@ from typing import Any
 
 import tf_keras as keras
 
-from hvd_nmt.checkpoints.run_files import NOT_FINITE, TELEMETRY_DIR
+from hvd_nmt.checkpoints.run_files import RunDirectory
+from hvd_nmt.common import jsonl
 from hvd_nmt.common.errors import DivergedError
 from hvd_nmt.common.progress import say
 from hvd_nmt.common.units import count
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data import batches
 from hvd_nmt.model.tokenizer import Tokenizers
-from hvd_nmt.telemetry import host, jsonl
-from hvd_nmt.telemetry.events import TENSORBOARD_DIR
+from hvd_nmt.telemetry import host
 from hvd_nmt.telemetry.sampler import Sampler
 from hvd_nmt.training import cluster, horovod
 from hvd_nmt.training.exchange.base import LOWEST_LOSS_SCALE
@@ -85,7 +85,8 @@ class NotFiniteGuard(StepCallback):
 
     def __init__(self, run_setup: RunSetup) -> None:
         super().__init__()
-        self._setup, self._path = run_setup, run_setup.config.run_dir / NOT_FINITE
+        self._setup = run_setup
+        self._path = RunDirectory(run_setup.config.run_dir).not_finite
         self._epoch, self._in_epoch, self._in_a_row = 0, 0, 0
 
     def after_step(self, result: StepResult) -> None:
@@ -121,7 +122,7 @@ class NotFiniteGuard(StepCallback):
         )
 
     def _name_sentences(self, step: int, what: str, ranks: Sequence[int]) -> None:
-        """Each sentence that these ranks were fed in a step, as a line of `NOT_FINITE`."""
+        """Each sentence that these ranks were fed in a step, as a line of not_finite.jsonl."""
         plan, data = self._setup.batch_plan, self._setup.data
         position = plan.position(step - 1)
         of_step = plan.epoch(position.epoch).sentences(position.step)
@@ -158,9 +159,9 @@ def telemetry(run_dir: Path, every_s: float, rank: Rank, now_s: float) -> keras.
     peers = {address for *_, theirs in by_rank for address in theirs}.difference(mine)
     if not rank.is_first_on_host or every_s == 0:
         return keras.callbacks.Callback()
-    samples, charts = run_dir / TELEMETRY_DIR, run_dir / TENSORBOARD_DIR
-    path, zero_s = samples / f"{rank.host}.jsonl", by_rank[0][2] - here_s
-    sampler = Sampler(path, charts / rank.host, every_s, pids, zero_s, peers)
+    run, zero_s = RunDirectory(run_dir), by_rank[0][2] - here_s
+    path, charts = run.telemetry / f"{rank.host}.jsonl", run.tensorboard / rank.host
+    sampler = Sampler(path, charts, every_s, pids, zero_s, peers)
     return keras.callbacks.LambdaCallback(
         on_train_begin=lambda logs: sampler.start(), on_train_end=lambda logs: sampler.stop()
     )

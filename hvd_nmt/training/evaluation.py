@@ -14,6 +14,7 @@ import sacrebleu
 import tensorflow as tf
 from sacrebleu.significance import PairedTest
 
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common import progress
 from hvd_nmt.common.units import duration
 from hvd_nmt.config import EOS, Config
@@ -24,7 +25,8 @@ from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
-from hvd_nmt.telemetry.events import HYPOTHESES_DIR, EventStore
+from hvd_nmt.records.event_store import EventStore
+from hvd_nmt.records.record import Evaluation, Number, Samples
 from hvd_nmt.training import devices, horovod
 from hvd_nmt.training.horovod import Rank
 
@@ -39,13 +41,9 @@ BOOTSTRAP = 1000
 class Scores(NamedTuple):
     """One evaluation."""
 
-    values: dict[str, float]
-    """by tag of metrics.jsonl: losses of the whole dev set, nats per target token; BLEU, chrF2 and
-    TER of detokenised translations. Of several corpora also TAG/CORPUS, for each that has dev
-    sentences; no BLEU and chrF where none of them was translated"""
-    margins: dict[str, float]
-    """half widths of 95 % intervals, by bootstrap over the sentences: of BLEU, and of chrF where it
-    decides which models are the best"""
+    evaluation: Evaluation
+    """losses of the whole dev set; BLEU, chrF2 and TER of detokenised translations. Of several
+    corpora those that have dev sentences"""
     hypotheses: list[str]
     """translations, in the order of the dev set"""
     samples: list[tuple[str, ...]]
@@ -96,8 +94,8 @@ class Evaluator:
             input_signature=[ids, ids],
         )
 
-    def __call__(self, label: str = "") -> Scores | None:
-        """Every rank takes its share, at the same step; None on ranks that need no scores.
+    def __call__(self, step: int, label: str = "") -> Scores | None:
+        """Every rank takes its share, at the same `step`; None on ranks that need no scores.
 
         `label` is what a reader sees before the share of this rank that is done; "": nothing.
         """
@@ -113,37 +111,35 @@ class Evaluator:
         score, margin = _score(bleu.metric(of_all), *texts, BOOTSTRAP)
         by_chrf = options.best_by == "chrf"
         chrf, chrf_margin = _score(sacrebleu.CHRF(), *texts, BOOTSTRAP if by_chrf else 1)
-        values = {
-            "eval_loss": loss / tokens,  # smoothed cross-entropy minus the label's entropy
-            "eval_nll": nll / tokens,
-            "eval_perplexity": math.exp(min(nll / tokens, 700)),
-            # The recipe's number, 0 to 1: BLEU over subword pieces of arg-max predictions made with
-            # the right prefix at hand. It compares with the recipe's old curves, and nothing else.
-            "Eval_BLEU_Score": pseudo_bleu,
-            "sacrebleu": score,
-            "chrf": chrf,
-            "eval_seconds": time.perf_counter() - started_s,
-            **(self._by_corpus(losses, hypotheses) if len(self._corpora) > 1 else {}),
-        }
-        if options.ter:
-            values["ter"], _ = _score(bleu.ter(of_all), *texts)
-        margins = {"sacrebleu_margin": margin}
-        if by_chrf:
-            margins["chrf_margin"] = chrf_margin
+        evaluation = Evaluation(
+            step, loss / tokens, score,
+            nll=nll / tokens,
+            perplexity=math.exp(min(nll / tokens, 700)),
+            pseudo_bleu=pseudo_bleu,
+            chrf=chrf,
+            by_corpus=self._by_corpus(losses, hypotheses) if len(self._corpora) > 1 else {},
+            ter=_score(bleu.ter(of_all), *texts)[0] if options.ter else None,
+            bleu_margin=margin,
+            chrf_margin=chrf_margin if by_chrf else None,
+            tokenizer=of_all,
+            seconds=time.perf_counter() - started_s,
+        )  # fmt: skip
         rows = zip(self.sources, self.references, hypotheses, strict=True)
         samples = itertools.islice(rows, _SAMPLES)
-        return Scores(values, margins, hypotheses, [*samples], self._tokenizers)
+        return Scores(evaluation, hypotheses, [*samples], self._tokenizers)
 
-    def _by_corpus(self, losses: dict[str, np.ndarray], hypotheses: list[str]) -> dict[str, float]:
+    def _by_corpus(
+        self, losses: dict[str, np.ndarray], hypotheses: list[str]
+    ) -> dict[str, tuple[Number, Number, Number]]:
         scores = {}
         for name, places in self._places.items():
             loss, _, tokens = losses[name]
-            scores[f"eval_loss/{name}"] = loss / tokens
             ours, wanted = ([side[i] for i in places] for side in (hypotheses, self.references))
+            score = chrf = None
             if places:
-                metric = bleu.metric(self._tokenizers[name])
-                scores[f"sacrebleu/{name}"], _ = _score(metric, ours, wanted)
-                scores[f"chrf/{name}"], _ = _score(sacrebleu.CHRF(), ours, wanted)
+                score, _ = _score(bleu.metric(self._tokenizers[name]), ours, wanted)
+                chrf, _ = _score(sacrebleu.CHRF(), ours, wanted)
+            scores[name] = loss / tokens, score, chrf
         return scores
 
     def _losses(self) -> tuple[dict[str, np.ndarray], float]:
@@ -194,44 +190,45 @@ class Evaluator:
         return loss.smoothed, loss.nll, tf.math.count_nonzero(target_BxT), best_BxT
 
 
-def write(scores: Scores, step: int, run_dir: Path, store: EventStore, prints: bool = True) -> None:
+def write(scores: Scores, run_dir: Path, store: EventStore, prints: bool = True) -> None:
     """Write one evaluation down: metrics, TensorBoard, the translations, and a line to read."""
-    more = {**scores.margins, "tokenizer": scores.tokenizers[""]}
-    store.scalars(step, scores.values, kind="eval", more=more)
+    store.write(scores.evaluation)
+    step = scores.evaluation.step
     lines = ["| source | reference | translation |", "|---|---|---|"]
     for row in scores.samples:
         cells = (textwrap.shorten(cell, 160).replace("|", "\\|") for cell in row)
         lines.append("| " + " | ".join(cells) + " |")
-    store.record("text", {"step": step, "samples": "\n".join(lines)})
-    folder = run_dir / HYPOTHESES_DIR
+    store.write(Samples(step, "\n".join(lines)))
+    folder = RunDirectory(run_dir).hypotheses
     folder.mkdir(exist_ok=True)
     text = "".join(line + "\n" for line in scores.hypotheses)
     (folder / f"dev.{step}.txt").write_text(text, encoding="utf-8")
     if prints:
-        progress.say("\n".join(_lines(scores, step)))
+        progress.say("\n".join(_lines(scores)))
 
 
-def _lines(scores: Scores, step: int) -> Iterator[str]:
-    names = {"eval_loss": "validation loss", "sacrebleu": "BLEU", "chrf": "chrF", "ter": "TER"}
-    by_corpus: dict[str, list[str]] = {}
-    for tag, value in scores.values.items():
-        measure, _, corpus = tag.partition("/")
-        if measure in names:
-            digits = 4 if measure == "eval_loss" else 2
-            name = names[measure]
-            if measure == "sacrebleu":
-                name = bleu.name(scores.tokenizers[corpus])
-            by_corpus.setdefault(corpus, []).append(f"{name} {value:.{digits}f}")
-            if tag == "sacrebleu":
-                by_corpus[""][-1] += f" ± {scores.margins['sacrebleu_margin']:.2f}"
-    took = duration(scores.values["eval_seconds"])
-    yield f"evaluation  step {step:,}  {'  '.join(by_corpus.pop(''))}  in {took}"
-    width = max(map(len, by_corpus), default=0) + 1
-    for corpus, words in by_corpus.items():
-        yield f"  {corpus + ':':{width}} {'  '.join(words)}"
+def _lines(scores: Scores) -> Iterator[str]:
+    of = scores.evaluation
+    margin = f" ± {of.bleu_margin:.2f}"
+    words = _words(scores.tokenizers[""], of.loss, of.bleu, of.chrf, margin)
+    if of.ter is not None:
+        words += f"  TER {of.ter:.2f}"
+    yield f"evaluation  step {of.step:,}  {words}  in {duration(of.seconds or 0.0)}"
+    width = max(map(len, of.by_corpus), default=0) + 1
+    for corpus, values in of.by_corpus.items():
+        yield f"  {corpus + ':':{width}} {_words(scores.tokenizers[corpus], *values)}"
     for sample in scores.samples[:1]:
         for name, text in zip(("source", "reference", "translation"), sample, strict=True):
             yield f"  {name:11}  {textwrap.shorten(text, progress.COLUMNS - 15)}"
+
+
+def _words(
+    tokenizer: str, loss: float | None, score: float | None, chrf: float | None, margin: str = ""
+) -> str:
+    words = f"validation loss {loss:.4f}"
+    if score is not None:
+        words += f"  {bleu.name(tokenizer)} {score:.2f}{margin}  chrF {chrf:.2f}"
+    return words
 
 
 def _score(

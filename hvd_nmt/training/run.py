@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from hvd_nmt.checkpoints import names, weights
 from hvd_nmt.checkpoints.find import find
-from hvd_nmt.checkpoints.run_files import ORIGIN, write_record
+from hvd_nmt.checkpoints.run_files import RunDirectory, write_record
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import OptimizerState, keyed_variables
-from hvd_nmt.common import heartbeat
+from hvd_nmt.common import heartbeat, jsonl
 from hvd_nmt.common.errors import Preempted
 from hvd_nmt.common.progress import say
 from hvd_nmt.common.rank_environment import START_ID
@@ -25,8 +25,8 @@ from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data import sentencepiece_model
 from hvd_nmt.records import metrics
-from hvd_nmt.telemetry import jsonl
-from hvd_nmt.telemetry.events import TENSORBOARD_DIR, EventStore, read_metrics
+from hvd_nmt.records.event_store import EventStore
+from hvd_nmt.records.record import Evaluation, Start, Stop
 from hvd_nmt.telemetry.tracker import Tracker
 from hvd_nmt.training import (
     callbacks,
@@ -89,11 +89,14 @@ def _set_up_and_fit(
     with horovod.raise_on_all_ranks():
         model, state = setup.build(run_setup)
     _restore(state, run_setup, directories)
-    owed = is_owed(run_setup, step := int(model.step))
+    step, before = int(model.step), metrics.records(directories.before)
+    done = ""
+    owed = is_owed(run_setup, step, before)
     if owed or step < config.training.max_steps:
-        done = stop.ended_before(config, step)
+        done = stop.ended_before(config, step, before)
     else:
         done = f"{config.run_dir} has done all {step:,} steps: raise --training.max-steps for more."
+    owed, done = horovod.gather((owed, done))[0]  # the records of rank 0 count
     if done:
         log(done)
         return
@@ -109,7 +112,7 @@ def _set_up_and_fit(
     started_s = time.monotonic()
     stopped = True
     try:
-        _fit(model, state, plan, directories.writers, tracker, owed)
+        _fit(model, state, plan, directories, tracker, owed)
         stopped = False
     finally:
         if rank.is_first and config.telemetry.report and not horovod.heartbeat.is_read:
@@ -139,7 +142,7 @@ def _restore(state: tf.train.Checkpoint, run_setup: RunSetup, directories: HostD
             weights.restore(state, newest)
         elif reads and source:
             origin, sentence = weights.start_from(source, state, run_setup.data)
-            write_record(config.run_dir / ORIGIN, origin.record())
+            write_record(RunDirectory(config.run_dir).origin, origin.record())
             print(sentence)
     horovod.broadcast([variable for _, variable in keyed_variables(state)], directories.source)
 
@@ -148,17 +151,17 @@ def _fit(
     model: TrainingModel,
     state: tf.train.Checkpoint,
     plan: Plan,
-    writers: tuple[int, ...],
+    directories: HostDirectories,
     tracker: Tracker,
     owed: bool,
 ) -> None:
     run_setup, start = plan.setup, plan.start_step
     config, rank = run_setup.config, run_setup.rank
-    writes = rank.index in writers
+    writes = rank.index in directories.writers
     with horovod.raise_on_all_ranks():
-        before = read_metrics(config.run_dir) if writes else []
+        before = metrics.records(directories.before)
         trained_s, lost = metrics.trained_s(before), metrics.steps_after(start, before)
-        store = _opened_store(plan, trained_s, lost, tracker) if writes else None
+        store = _opened_store(plan, directories, trained_s, lost, tracker) if writes else None
         if lost and rank.is_first:
             say(f"again       steps {start + 1:,} to {start + lost:,}, which no checkpoint held")
         saver = _saver(run_setup, state, model.kept) if writes else None
@@ -167,7 +170,7 @@ def _fit(
     evaluator = Evaluator(
         model.eval_model, run_setup.data, config, rank, writes, run_setup.tokenizers
     )
-    copies = len(writers)
+    copies = len(directories.writers)
     last = SaveAndEvaluate(run_setup, evaluator, saver, store, copies=copies, trained_s=trained_s)
     every_step = [
         telemetry,
@@ -183,15 +186,15 @@ def _fit(
             data = setup.dataset(run_setup, start, steps, rounded=model.compiles)
             model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=every_step)
         horovod.heartbeat.enter(heartbeat.END)
-        end = horovod.gather(last.early_end.record(int(model.step)))[0]
+        end = horovod.gather(last.early_end.end(int(model.step)))[0]
         if store is not None:
-            store.record("end", end)
-        if end["because"] and rank.is_first:
-            say(f"the end     after step {end['steps']:,}: {end['because']}")
+            store.write(end)
+        if end.because and rank.is_first:
+            say(f"the end     after step {end.step:,}: {end.because}")
     except BaseException as error:
         last.stop_request.hold_back()  # Keras calls nothing after an error
         if store is not None and isinstance(error, Preempted):
-            store.record("stop", {})
+            store.write(Stop())
         raise
     finally:
         if rank.is_first:
@@ -201,27 +204,27 @@ def _fit(
             store.close()
 
 
-def _opened_store(plan: Plan, trained_s: float, lost: int, tracker: Tracker) -> EventStore:
+def _opened_store(
+    plan: Plan, directories: HostDirectories, trained_s: float, lost: int, tracker: Tracker
+) -> EventStore:
     """The run's records, with all that is known before the first step; `lost`: to be done again."""
     run_setup = plan.setup
-    store = EventStore(run_setup.config.run_dir, plan.start_step, tracker.log)
-    start = {
-        "first_step": plan.start_step + 1,
-        "hosts": run_setup.hosts,
-        "parameters": plan.parameters,
-        "gradient_bytes": plan.gradient_bytes,
-        "exchange": run_setup.exchange.kind,
-        "sync_every": run_setup.exchange.sync_every,
-        "all_reduce_s": plan.all_reduce_s,
-        "tokenizers": dict(run_setup.tokenizers),
-        "process_started_s": process_started_s() + store.clock_ahead_s,
-        "clock_ahead_s": store.clock_ahead_s,
-        "trained_s": trained_s,
-        "lost_steps": lost,
-    }
-    if START_ID in os.environ:
-        start["start_id"] = os.environ[START_ID]
-    store.record("start", start)
+    run_dir, exchange = RunDirectory(run_setup.config.run_dir), run_setup.exchange
+    store = EventStore(run_dir, directories.before, plan.start_step, tracker.log)
+    store.write(
+        Start(
+            tuple(run_setup.hosts), exchange.kind, exchange.sync_every, plan.all_reduce_s,
+            first_step=plan.start_step + 1,
+            parameters=plan.parameters,
+            gradient_bytes=plan.gradient_bytes,
+            tokenizers=dict(run_setup.tokenizers),
+            process_started_s=process_started_s() + store.clock_ahead_s,
+            clock_ahead_s=store.clock_ahead_s,
+            trained_s=trained_s,
+            lost_steps=lost,
+            start_id=os.environ.get(START_ID),
+        )
+    )  # fmt: skip
     return store
 
 
@@ -250,7 +253,8 @@ def _where_things_are(run_setup: RunSetup, step: int, seconds: float) -> str:
     to = "".join(f" --to {language}" for language in sentencepiece_model.languages([tag]))
     line = f"{tag} a line".strip()
     best, quoted = find(run, "best"), shlex.quote(str(run))
-    bleu = {line["step"]: line["sacrebleu"] for line in read_metrics(run) if "sacrebleu" in line}
+    records = metrics.records(RunDirectory(run).read_metrics())
+    bleu = {of.step: of.bleu or 0.0 for of in metrics.of_kind(Evaluation, records)}
     top = max(bleu, key=bleu.__getitem__, default=None)
     by_bleu = [f"            BLEU was best at step {top:,}; evaluation.best_by bleu keeps that one"]
     other = config.evaluation.best_by != "bleu" and top not in (None, names.step_of(best))
@@ -261,7 +265,7 @@ def _where_things_are(run_setup: RunSetup, step: int, seconds: float) -> str:
             f"best        {best}",
             *(by_bleu if other else ()),
             *([f"report      {run / 'report.html'}"] if config.telemetry.report else []),
-            f"TensorBoard tensorboard --logdir {shlex.quote(str(run / TENSORBOARD_DIR))}",
+            f"TensorBoard tensorboard --logdir {shlex.quote(str(RunDirectory(run).tensorboard))}",
             f"translate   python -m hvd_nmt.translate --run {quoted}{to} < in.txt > out.txt",
             f"in Python   hvd_nmt.load({str(run)!r}).translate([{line!r}])",
         ]

@@ -24,19 +24,7 @@ from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.find import held_some, newest_intact
 from hvd_nmt.checkpoints.manifest import Checkpoint
-from hvd_nmt.checkpoints.run_files import (
-    COMMANDS,
-    CONFIG,
-    ENVIRONMENT,
-    LOCK,
-    RUN_ID,
-    SOURCE_VOCABULARY,
-    TELEMETRY_DIR,
-    VOCABULARY,
-    load_config,
-    vocabulary_hashes,
-    write_record,
-)
+from hvd_nmt.checkpoints.run_files import Line, RunDirectory, write_record
 from hvd_nmt.common.errors import RunError, unwritten
 from hvd_nmt.common.files import replacing_file, try_lock, write_atomically
 from hvd_nmt.common.version import __version__, code_hash
@@ -44,7 +32,6 @@ from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.config.schema import AUTO
 from hvd_nmt.data import bleu
 from hvd_nmt.records import metrics
-from hvd_nmt.telemetry.events import METRICS_FILE, read_metrics
 from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.setup import RunSetup
@@ -75,7 +62,9 @@ def writing(run_dir: Path, host: str) -> Iterator[None]:
 def _hold(run_dir: Path, rank: Rank) -> TextIO:
     """Lock the run directory while this process keeps the file; RunError if a run is in it."""
     # For its owner alone: to hold the lock of a file, it is enough to open it.
-    number = os.open(run_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    number = os.open(
+        RunDirectory(run_dir).lock, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+    )
     lock = os.fdopen(number, "a+", encoding="utf-8")
     with contextlib.suppress(OSError):
         os.fchmod(number, 0o600)  # it was made before 0.2
@@ -102,11 +91,13 @@ class HostDirectories:
     source: int
     """the one with the newest checkpoint, from which the run resumes"""
     run_id: str
-    """see `run_files`"""
+    """see `RunDirectory`"""
     lock: TextIO | None
     """of this rank's directory, if it writes; to be kept while it may write"""
     newest: Checkpoint | None
     """the newest that is intact of those in this rank's directory, if it writes"""
+    before: list[Line]
+    """what earlier starts recorded in this rank's directory, if it writes"""
 
 
 def claim_directories(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
@@ -116,7 +107,7 @@ def claim_directories(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
     be read or written, another run is in it, or two hold different runs.
     """
     with horovod.raise_on_all_ranks(), writing(run_dir, rank.host):
-        (run_dir / TELEMETRY_DIR).mkdir(parents=True, exist_ok=True)
+        RunDirectory(run_dir).telemetry.mkdir(parents=True, exist_ok=True)
     hosts = horovod.gather(rank.host)
     writers = _owners(run_dir, rank, hosts)
     lock, newest_here, mine = None, None, None
@@ -124,7 +115,7 @@ def claim_directories(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
         if rank.index in writers:
             with writing(run_dir, rank.host):
                 lock = _hold(run_dir, rank)
-            path, newest_here = run_dir / RUN_ID, newest_intact(run_dir, print)
+            path, newest_here = RunDirectory(run_dir).run_id, newest_intact(run_dir, print)
             run_id = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
             step = -1 if newest_here is None else newest_here.step
             mine = run_id.strip(), step, held_some(run_dir)
@@ -156,7 +147,9 @@ def claim_directories(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
             log(f"newest      the checkpoint of step {newest:,} on {hosts[writers[place]]}")
         behind = [index for index, step in zip(writers, steps, strict=True) if step < newest]
         _share_metrics(run_dir, rank, writers[place], behind)
-    return HostDirectories(tuple(writers), writers[place], run_id, lock, newest_here)
+    with horovod.raise_on_all_ranks(), writing(run_dir, rank.host):
+        before = RunDirectory(run_dir).read_metrics() if rank.index in writers else []
+    return HostDirectories(tuple(writers), writers[place], run_id, lock, newest_here, before)
 
 
 def _owners(run_dir: Path, rank: Rank, hosts: list[str]) -> list[int]:
@@ -184,7 +177,7 @@ def _share_metrics(run_dir: Path, rank: Rank, source: int, behind: list[int]) ->
     """Give directories that are behind, or are new, what the run has recorded; a collective."""
     if not behind:
         return
-    path, text = run_dir / METRICS_FILE, None
+    path, text = RunDirectory(run_dir).metrics, None
     with horovod.raise_on_all_ranks():
         if rank.index == source and path.exists():
             text = path.read_text(encoding="utf-8", errors="replace")
@@ -201,15 +194,16 @@ def require_same_run(setup: RunSetup, newest: Checkpoint | None, log: Log) -> No
     vocabulary or order of data.
     """
     config, run_dir, wanted = setup.config, setup.config.run_dir, setup.data.manifest
-    known = vocabulary_hashes(run_dir)
+    run = RunDirectory(run_dir)
+    known = run.vocabulary_hashes()
     if known[0] and known != (wanted.vocabulary_hash, wanted.source_vocabulary_hash):
         raise RunError(
             f"The checkpoints in {run_dir} were trained with another vocabulary than that of "
-            f"{setup.data.path}: give data.directory of {run_dir / CONFIG}, or another --run-dir."
+            f"{setup.data.path}: give data.directory of {run.config}, or another --run-dir."
         )
-    if not (run_dir / CONFIG).exists():
+    if not run.config.exists():
         return
-    before = load_config(run_dir)
+    before = run.read_config()
     for name, old, new in configuration.differences(before, config):
         decides = name == "data.stages" and not config.data.allow_change
         if decides or name.startswith(_DECIDES_RESUME):
@@ -258,7 +252,7 @@ def with_tokenizers(setup: RunSetup, directories: HostDirectories) -> RunSetup:
     with horovod.raise_on_all_ranks():
         if writes:
             now = bleu.tokenizers(wanted, setup.data.manifest)
-            chosen = metrics.tokenizers(now, read_metrics(run_dir))
+            chosen = metrics.tokenizers(now, metrics.records(directories.before))
             if wanted != AUTO and any(chosen[name] != of for name, of in now.items()):
                 raise RunError(
                     f"BLEU in {run_dir} was computed with evaluation.tokenize {chosen['']}, not "
@@ -272,16 +266,16 @@ def with_tokenizers(setup: RunSetup, directories: HostDirectories) -> RunSetup:
 
 
 def describe(setup: RunSetup, run_id: str) -> None:
-    """Write what a reader and `translate` need to know; `run_id`: see `run_files`."""
-    config, run_dir, data = setup.config, setup.config.run_dir, setup.data
+    """Write what a reader and `translate` need to know; `run_id`: see `RunDirectory`."""
+    config, run, data = setup.config, RunDirectory(setup.config.run_dir), setup.data
     if data.manifest.source_has_own:
-        write_atomically(run_dir / SOURCE_VOCABULARY, data.source_spm_path.read_bytes())
-    write_atomically(run_dir / VOCABULARY, data.spm_path.read_bytes())
-    with replacing_file(run_dir / CONFIG) as draft:
+        write_atomically(run.source_vocabulary, data.source_spm_path.read_bytes())
+    write_atomically(run.vocabulary, data.spm_path.read_bytes())
+    with replacing_file(run.config) as draft:
         configuration.save(config, draft)
-    with (run_dir / COMMANDS).open("a", encoding="utf-8") as file:
+    with run.commands.open("a", encoding="utf-8") as file:
         file.write(f"{time.strftime('%F %T')}  {shlex.join([sys.executable, *sys.argv])}\n")
-    write_atomically(run_dir / RUN_ID, run_id + "\n")
+    write_atomically(run.run_id, run_id + "\n")
     environment = {
         "hvd_nmt": __version__,
         "commit": _commit(),
@@ -294,7 +288,7 @@ def describe(setup: RunSetup, run_id: str) -> None:
         "devices": setup.devices,
         "code": code_hash(),
     }
-    write_record(run_dir / ENVIRONMENT, environment)
+    write_record(run.environment, environment)
 
 
 def _commit() -> str | None:

@@ -1,6 +1,7 @@
 """Whether a run stops, saves or evaluates after a step: one callback decides all three."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from hvd_nmt.checkpoints import names
@@ -11,7 +12,8 @@ from hvd_nmt.common.progress import say
 from hvd_nmt.common.units import duration
 from hvd_nmt.config.exchange import is_due
 from hvd_nmt.records import metrics
-from hvd_nmt.telemetry.events import EventStore, read_metrics
+from hvd_nmt.records.event_store import EventStore
+from hvd_nmt.records.record import Evaluation, Record, Save
 from hvd_nmt.training import evaluation, horovod
 from hvd_nmt.training.callbacks import StepCallback
 from hvd_nmt.training.evaluation import Evaluator
@@ -25,18 +27,16 @@ _STOPPED = (
 )
 
 
-def is_owed(run_setup: RunSetup, step: int) -> bool:
+def is_owed(run_setup: RunSetup, step: int, before: Sequence[Record]) -> bool:
     """Whether an earlier start was killed between the save of a step and the end of its evaluation.
 
-    A collective: the records of rank 0 count.
+    `before`: what earlier starts recorded.
     """
     config, sync_every = run_setup.config, run_setup.exchange.sync_every
-    with horovod.raise_on_all_ranks():
-        lines = read_metrics(config.run_dir)
     is_last = step == config.training.max_steps
     due = is_last or is_due(step, config.evaluation.every_steps, sync_every)
-    done = any(line["step"] == step for line in metrics.of_kind(lines, "eval"))
-    return bool(horovod.gather(bool(step and lines and due and not done))[0])
+    done = any(of.step == step for of in metrics.of_kind(Evaluation, before))
+    return bool(step and before and due and not done)
 
 
 class SaveAndEvaluate(StepCallback):
@@ -140,9 +140,8 @@ class SaveAndEvaluate(StepCallback):
             late = f", other ranks heard of it {duration(others_s)} later" * (others_s > 1 + wait_s)
             say(f"checkpoint  step {step:,}  saved in {duration(wait_s)}{late}")
         if self._store is not None:
-            line = {"wait_s": wait_s, "copies": self._copies, "join_s": began_s - asked_s,
-                    "others_s": others_s}  # fmt: skip
-            self._store.scalars(step, {}, kind="save", more=line)
+            join_s = began_s - asked_s
+            self._store.write(Save(step, wait_s, self._copies, join_s=join_s, others_s=others_s))
 
     def _evaluate(self, step: int) -> tuple[bool, bool]:
         """Evaluate on all ranks, write the scores down, keep the best checkpoints.
@@ -153,15 +152,13 @@ class SaveAndEvaluate(StepCallback):
             say(f"evaluation  step {step:,} ...", moves=True, in_files=False)
         began_s, label = time.monotonic(), f"evaluation  step {step:,}" if self._is_first else ""
         with horovod.heartbeat.section(heartbeat.EVALUATION):
-            scores = self._evaluator(label)
+            scores = self._evaluator(step, label)
         enough = False
         with horovod.raise_on_all_ranks(), horovod.heartbeat.section(heartbeat.CHECKPOINT):
             if scores is not None and self._saver is not None and self._store is not None:
-                values = (scores.values[tag] for tag in ("eval_loss", "sacrebleu", "chrf"))
-                self._saver.note(step, *values)
-                evaluation.write(
-                    scores, step, self._config.run_dir, self._store, prints=self._is_first
-                )
+                of = scores.evaluation
+                self._saver.note(step, of.loss, of.bleu, of.chrf)
+                evaluation.write(scores, self._config.run_dir, self._store, self._is_first)
             if self._is_first:
                 enough = self.early_end.is_enough()
         took_s, before_s = time.monotonic() - began_s, self.evaluation_s

@@ -8,7 +8,8 @@ from hvd_nmt.common.progress import say
 from hvd_nmt.common.units import duration, percent
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.explain.exchange_cost import PRICE_OF_TRAINING_ALONE, Step, link_sentence
-from hvd_nmt.telemetry.events import CORPUS_TAG, EventStore
+from hvd_nmt.records.event_store import EventStore
+from hvd_nmt.records.record import Interval
 from hvd_nmt.telemetry.steps import StepTime
 from hvd_nmt.training.callbacks import StepCallback
 from hvd_nmt.training.plan import Plan
@@ -93,33 +94,38 @@ class StepLog(StepCallback):
         tokens = self._sum("source_tokens") / steps + self._sum("target_tokens") / steps
         corpora = (corpus.name for corpus in plan.setup.data.manifest.corpora)
         by_corpus = self._sums("by_corpus")
-        values = {
-            "train_loss": self._sum("loss") / steps,
-            "train_nll": self._sum("nll") / steps,
-            "learning_rate": self._schedule.rate(step - 1),
-            "Loss_Optimization/global_gradient_norm": newest.gradient_norm,
-            "global_step/sec": 1 / times.total_s,
-            "epoch": epoch,
-            "tokens_per_s": tokens / times.total_s,
-            "model_flop_per_s": sum(map(plan.flops, self._results)) / steps / times.total_s,
-            **{f"step_time/{part}": value for part, value in times._asdict().items()},
-            **{
-                CORPUS_TAG + name: count / sum(by_corpus)
-                for name, count in zip(corpora, by_corpus, strict=True)
-            },
-        }
         state = f"epoch {epoch:.2f}"
-        if newest.loss_scale:  # in float16; as OpenSeq2Seq calls it
-            values["Loss_Optimization/loss_scale"] = newest.loss_scale
-            values["Loss_Optimization/skipped_steps"] = newest.skipped_steps
+        if in_float16 := newest.loss_scale > 0:
             state = f"scale {newest.loss_scale:,.0f}"
-        if newest.exchange_s is not None:
-            values["step_time/exchange_s"] = self._sum("exchange_s") / steps
+        if is_followed := newest.exchange_s is not None:
             state = f"sync every {plan.setup.exchange.sync_every}"
         ranks = ("rank_ready_s", "rank_input_wait_s", "rank_paused_s")
-        means = {name: [total / steps for total in self._sums(name)] for name in ranks}
-        counts = {"steps": steps, "sentences": round(self._sum("sentences"))}
-        store.scalars(step, values, more=means | counts)
+        record = Interval(
+            step, steps,
+            loss=self._sum("loss") / steps,
+            nll=self._sum("nll") / steps,
+            learning_rate=self._schedule.rate(step - 1),
+            gradient_norm=newest.gradient_norm,
+            steps_per_s=1 / times.total_s,
+            epoch=epoch,
+            tokens_per_s=tokens / times.total_s,
+            model_flop_per_s=sum(map(plan.flops, self._results)) / steps / times.total_s,
+            input_wait_s=times.input_wait_s,
+            compute_s=times.compute_s,
+            straggler_wait_s=times.straggler_wait_s,
+            communication_s=times.communication_s,
+            step_s=times.total_s,
+            corpora={
+                name: count / sum(by_corpus)
+                for name, count in zip(corpora, by_corpus, strict=True)
+            },
+            loss_scale=newest.loss_scale if in_float16 else None,
+            skipped_steps=newest.skipped_steps if in_float16 else None,
+            exchange_s=self._sum("exchange_s") / steps if is_followed else None,
+            **{name: tuple(total / steps for total in self._sums(name)) for name in ranks},
+            sentences=round(self._sum("sentences")),
+        )  # fmt: skip
+        store.write(record)
         if self._prints:
             # Without the step in which the graph is built.
             usual_s = statistics.median(result.step_time.total_s for result in self._results)
@@ -128,7 +134,7 @@ class StepLog(StepCallback):
             left_s = (last - step) * usual_s + evaluations * self._evaluation_s()
             say(
                 f"step {step:,}/{last:,}".ljust(len(f"step {last:,}/{last:,}"))
-                + f"  loss {values['train_loss']:.4f}  {values['tokens_per_s']:7,.0f} tokens/s  "
+                + f"  loss {record.loss:.4f}  {record.tokens_per_s:7,.0f} tokens/s  "
                 f"{duration(left_s):>11} left  {state}  waiting {percent(waits)}",
                 moves=True,
             )

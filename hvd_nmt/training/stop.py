@@ -4,18 +4,19 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
 import tensorflow as tf
 
 from hvd_nmt import config as configuration
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common import progress
 from hvd_nmt.config import Config
 from hvd_nmt.explain import learning
 from hvd_nmt.records import metrics
-from hvd_nmt.records.record import Run
-from hvd_nmt.telemetry.events import read_metrics
+from hvd_nmt.records.record import End, Evaluation, Record, Run
 from hvd_nmt.training import horovod
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -109,39 +110,34 @@ class EarlyStopping:
         config, run_dir = self._config, self._config.run_dir
         if not (config.evaluation.stop_after or config.evaluation.stop_when_trained):
             return False
-        lines = read_metrics(run_dir)
+        records = metrics.records(RunDirectory(run_dir).read_metrics())
         run = Run(
             run_dir.name, run_dir, "hvd_nmt", max_steps=config.training.max_steps,
-            config=configuration.as_plain(config), intervals=metrics.intervals(lines),
-            evaluations=metrics.evaluations(lines),
+            config=configuration.as_plain(config), intervals=metrics.intervals(records),
+            evaluations=tuple(metrics.of_kind(Evaluation, records)),
         )  # fmt: skip
         reason = learning.ends_early(run, config.evaluation)
         if reason is not None:
             self._option, self.because = reason
         return reason is not None
 
-    def record(self, step: int) -> dict[str, Any]:
-        """The fields of the line `end`, after the last step that was done."""
+    def end(self, step: int) -> End:
+        """What to record after the last step that was done."""
         option, because = self._option, self.because
         if step >= self._config.training.max_steps:
             option, because = _LAST_STEP, ""
         value = attrgetter(option)(self._config)
-        return {"steps": step, "reason": option, "value": value, "because": because}
+        return End(step, option=option, value=value, because=because)
 
 
-def ended_before(config: Config, step: int) -> str:
-    """One sentence if an earlier start has ended the run by an option that is unchanged; else "".
-
-    A collective: the records of rank 0 count.
-    """
-    sentence = ""
-    with horovod.raise_on_all_ranks():
-        end = metrics.end(read_metrics(config.run_dir)) or {}
-        option = end.get("reason", _LAST_STEP)
-        ended = option != _LAST_STEP and end["steps"] == step
-        if ended and attrgetter(option)(config) == end["value"]:
-            sentence = (
-                f"{config.run_dir} has stopped at step {step:,} because {end['because']}: to "
-                f"continue, change {option}, which is {end['value']}."
-            )
-    return str(horovod.gather(sentence)[0])
+def ended_before(config: Config, step: int, before: Sequence[Record]) -> str:
+    """A sentence if an earlier start has ended the run by an option that is unchanged; else ""."""
+    end = metrics.end(before)
+    if end is None or end.option in (None, _LAST_STEP) or end.step != step:
+        return ""
+    if attrgetter(end.option)(config) != end.value:
+        return ""
+    return (
+        f"{config.run_dir} has stopped at step {step:,} because {end.because}: to continue, "
+        f"change {end.option}, which is {end.value}."
+    )

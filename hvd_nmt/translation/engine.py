@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints import weights
-from hvd_nmt.checkpoints.run_files import decoding_of, vocabularies
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.common.units import count
 from hvd_nmt.config import UNK
@@ -279,7 +279,7 @@ def chunks(lines: Iterable[str]) -> Iterator[list[str]]:
 
 def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
     """Loads what translates; several checkpoints as an ensemble. UserError: one cannot be used."""
-    settings = dataclasses.replace(settings, decoding=decoding_of(run, settings.decoding))
+    settings = dataclasses.replace(settings, decoding=RunDirectory(run).decoding(settings.decoding))
     models: list[Any] = []
     backend: Translator | CTranslate2Translator
     if settings.backend == "ctranslate2":
@@ -300,7 +300,7 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
         settings = dataclasses.replace(settings, precision=device.precision(wanted))
         models = [weights.load_model(run, name, settings.precision)[0] for name in which]
         backend = Translator(models, settings.decoding)
-    paths = vocabularies(run)
+    paths = RunDirectory(run).vocabularies()
     tokenizers = Tokenizers.of(*paths)
     tags = sentencepiece_model.tags(paths[0].read_bytes())
     tag = sentencepiece_model.tag_of(settings.to, tags)

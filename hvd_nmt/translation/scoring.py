@@ -18,14 +18,13 @@ from sacrebleu.significance import PairedTest, Result
 from sacrebleu.utils import SACREBLEU_DIR, get_reference_files, get_source_file
 
 from hvd_nmt.checkpoints.manifest import Checkpoint
-from hvd_nmt.checkpoints.run_files import data_of_run, load_config
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.progress import print_line, progress
 from hvd_nmt.config.serialization import nearest
 from hvd_nmt.data import bleu, corpus, language
 from hvd_nmt.data.text import read_lines
-from hvd_nmt.records import metrics, scores
-from hvd_nmt.telemetry.events import read_metrics
+from hvd_nmt.records import metrics
 from hvd_nmt.translation.settings import Settings
 
 RESAMPLES = 1_000
@@ -89,7 +88,7 @@ def read(path: Path) -> Text:
 
 def prepared(run: Path, part: str) -> tuple[Text, Text]:
     """Source and target text of dev or test in a run's data; DataError: they are not here."""
-    directory, manifest = data_of_run(run, load_config(run))
+    directory, manifest = RunDirectory(run).data()
     data = corpus.load(directory)
     languages = (manifest.source_language, manifest.target_language)
     source, target = (
@@ -115,7 +114,7 @@ def test_set(name: str, run: Path, to: str) -> tuple[Text, list[Text], dict[str,
         )
     pairs = [direction]
     if not direction:
-        known = data_of_run(run, load_config(run))[1].directions
+        known = RunDirectory(run).data()[1].directions
         wanted = [pair for pair in known if pair[1] == to] or known
         pairs = sorted({"-".join(map(language.base, pair)) for pair in wanted})
     if len(pairs) != 1:
@@ -142,10 +141,10 @@ def tokenizers(run: Path, are_own: bool) -> dict[str, str]:
 
     What no training made, as an average, has those of its data, or {} for text not its own.
     """
-    config, now = load_config(run), dict[str, str]()
+    config, now = RunDirectory(run).read_config(), dict[str, str]()
     if are_own:
-        now = bleu.tokenizers(config.evaluation.tokenize, data_of_run(run, config)[1])
-    return metrics.tokenizers(now, read_metrics(run, []))
+        now = bleu.tokenizers(config.evaluation.tokenize, RunDirectory(run).data()[1])
+    return metrics.tokenizers(now, metrics.records(RunDirectory(run).read_metrics([])))
 
 
 def tokenizer(trained: Mapping[str, str], references: Sequence[Text], are_own: bool) -> str:
@@ -158,7 +157,7 @@ def tokenizer(trained: Mapping[str, str], references: Sequence[Text], are_own: b
 
 def by_corpus(run: Path, part: str) -> dict[str, range]:
     """Which lines of `prepared` are of each of several corpora, as "fr (en-fr)"; {}: no names."""
-    manifest = data_of_run(run, load_config(run))[1]
+    manifest = RunDirectory(run).data()[1]
     directions = {corpus.name: corpus.direction for corpus in manifest.corpora}
     ranges = {name: pairs for name, pairs in manifest.by_corpus(part).items() if pairs}
     return {f"{name} ({directions[name]})": pairs for name, pairs in ranges.items()}
@@ -258,7 +257,7 @@ def record(
     """Note the scores of checkpoints, the first systems of a comparison, for the model's card."""
     for number, prefix in enumerate(prefixes):
         values = {name: float(of[number].score) for name, of in comparison.scores.items()}
-        scores.add(run, {
+        RunDirectory(run).add_scores({
             "checkpoint": prefix.name,
             "sha256": Checkpoint.at(prefix).record()["sha256"],
             "text": text,

@@ -31,7 +31,7 @@ def intervals(number, exchange_s=None, inside_s=0.0, first=1):
 
 
 def run(exchange, rows, hosts=("a", "a", "b", "b")):
-    starts = (Start(hosts, exchange, ALL_REDUCE_S),)
+    starts = (Start(hosts, exchange.kind, exchange.sync_every, ALL_REDUCE_S),)
     return Run("x", Path("x"), "hvd_nmt", hosts=hosts, gradient_bytes=G, intervals=rows,
                starts=starts)  # fmt: skip
 
@@ -96,7 +96,7 @@ def test_a_step_is_compared_with_one_of_plain_training():
 def test_nothing_is_compared_where_nothing_was_measured_or_cured():
     rows = intervals(6, exchange_s=0.0)
     assert bottleneck.verdict(run(Exchange(), rows)).against_plain is None
-    unmeasured = Start(("a", "a", "b", "b"), ISLANDS)
+    unmeasured = Start(("a", "a", "b", "b"), ISLANDS.kind, ISLANDS.sync_every)
     found = dataclasses.replace(run(ISLANDS, rows), starts=(unmeasured,))
     assert bottleneck.verdict(found).against_plain is None
 
@@ -202,7 +202,10 @@ def test_the_rate_of_an_interval_is_that_of_the_host_that_sent_most():
         ]  # fmt: skip
         return HostSamples(name, {}, samples)
 
-    rows = [Interval(1, 1, 0.0, 1.0), Interval(10, 10, 10.0, 1.0), Interval(20, 10, 20.0, 0.9)]
+    rows = [
+        Interval(step, min(step, 10), time_s=float(step), step_s=step_s)
+        for step, step_s in ((1, 1.0), (10, 1.0), (20, 0.9))
+    ]
     run = Run("r", Path("r"), "hvd_nmt", intervals=tuple(rows),
               telemetry=(host("a", 1.0), host("b", 3.0)))  # fmt: skip
     assert between_hosts.main_interface(run.telemetry[0]) == "ib0"

@@ -9,7 +9,10 @@ def run_of(tmp_path, intervals=()):
 
 
 def test_the_mean_step_weighs_intervals_by_their_steps(tmp_path):
-    rows = [Interval(10, 10, None, 9.0), Interval(20, 10, None, 1.0), Interval(50, 30, None, 2.0)]
+    rows = [
+        Interval(step, steps, step_s=step_s)
+        for step, steps, step_s in ((10, 10, 9.0), (20, 10, 1.0), (50, 30, 2.0))
+    ]
     times = durations.step_times(run_of(tmp_path, rows))
     assert times.mean_s == 1.75
     assert (times.steps, times.intervals, times.first_s) == (40, 2, (9.0,))
@@ -20,7 +23,7 @@ def test_the_mean_step_weighs_intervals_by_their_steps(tmp_path):
 
 def test_the_first_interval_of_every_start_is_left_out(tmp_path):
     starts = [(9.0, 10.0), (1.0, 100.0), (1.0, 100.0)] * 2  # seconds and tokens/s of intervals
-    rows = [Interval(10 * n, 10, None, step_s, tokens_per_s=tokens, start=n // 4)
+    rows = [Interval(10 * n, 10, step_s=step_s, tokens_per_s=tokens, start=n // 4)
             for n, (step_s, tokens) in enumerate(starts, start=1)]  # fmt: skip
     times = durations.step_times(run_of(tmp_path, rows))
     assert (times.mean_s, times.steps, times.first_s) == (1.0, 40, (9.0, 9.0))
@@ -29,5 +32,5 @@ def test_the_first_interval_of_every_start_is_left_out(tmp_path):
 
 def test_a_finished_log_counts_the_steps_behind_its_last_line(tmp_path):
     run = Run("log", tmp_path, "OpenSeq2Seq", max_steps=1600, finished=True,
-              intervals=(Interval(1501, 100, None),))  # fmt: skip
+              intervals=(Interval(1501, 100),))  # fmt: skip
     assert durations.steps_done(run) == 1600

@@ -35,9 +35,9 @@ def run_of(
 
     made = Run(
         "made", Path("made"), "hvd_nmt", config=CONFIG,
-        evaluations=tuple(Evaluation(s, None, x, b) for s, x, b in rows(evaluations, loss, bleu)),
+        evaluations=tuple(Evaluation(s, x, bleu=b) for s, x, b in rows(evaluations, loss, bleu)),
         intervals=tuple(
-            Interval(s, last // intervals, None, step_s=step_s, loss=x, learning_rate=r)
+            Interval(s, last // intervals, step_s=step_s, loss=x, learning_rate=r)
             for s, x, r in rows(intervals, training, rate)
         ),
     )  # fmt: skip
@@ -278,9 +278,7 @@ def test_recorded_rates_are_compared_with_the_formula():
 
 def scored(name, values, margin=None):
     margins = {} if margin is None else {f"{name}_margin": margin}
-    evaluations = [
-        Evaluation(10 * i, None, **{name: v}, **margins) for i, v in enumerate(values, 1)
-    ]
+    evaluations = [Evaluation(10 * i, **{name: v}, **margins) for i, v in enumerate(values, 1)]
     return Run("run", Path("run"), "hvd_nmt", evaluations=tuple(evaluations))
 
 

@@ -41,6 +41,6 @@ def test_energy_is_what_the_gpu_counted(tmp_path, points, energy_j):
 
 def test_only_samples_in_steps_count(tmp_path):
     # Steps from 0 to 10 and from 20 to 30; an evaluation between them.
-    rows = [Interval(10, 10, 10.0, 1.0), Interval(20, 10, 30.0, 1.0)]
+    rows = [Interval(step, 10, time_s=at_s, step_s=1.0) for step, at_s in ((10, 10.0), (20, 30.0))]
     points = [(time_s, 300.0 if time_s <= 10 or time_s >= 20 else 50.0) for time_s in range(31)]
     assert processors.gpu_use(run_of(tmp_path, rows, [gpu_samples(points)]))[0].power_w == 300.0

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from hvd_nmt import convert
-from hvd_nmt.checkpoints import run_files
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.formats import marian
 from hvd_nmt.model.decoding import Decoding
@@ -168,7 +168,7 @@ def run(folder, tmp_path_factory):
         converted(folder, out)
     options = f"--vocabulary {out}/spm.model --source-vocabulary {out}/spm.source.model"
     assert f"python -m hvd_nmt.prepare {options} --out DATA" in said.getvalue()
-    settings = run_files.decoding_of(out, Decoding())
+    settings = RunDirectory(out).decoding(Decoding())
     assert (settings.normalization, settings.alpha) == ("marian", 1.0), "as its own program does"
     return out
 
@@ -202,7 +202,7 @@ def test_logits_are_those_of_an_independent_reading(folder, run, vocabulary):
 
 @pytest.mark.both_tensorflows
 def test_text_is_cut_as_source_spm_does_and_joined_as_target_spm_does(folder, run, vocabulary):
-    source, target = (Tokenizer(path) for path in run_files.vocabularies(run))
+    source, target = (Tokenizer(path) for path in RunDirectory(run).vocabularies())
     assert source.pieces == target.pieces
     ids = json.loads((folder / "vocab.json").read_text())
     read = answer(_READ, [str(folder), [line.replace(">>fra<<", "") for line in LINES]])

@@ -14,14 +14,24 @@ from typing import Any
 import pytest
 
 from hvd_nmt import config as configuration
+from hvd_nmt.checkpoints.run_files import RunDirectory
+from hvd_nmt.common import jsonl
 from hvd_nmt.config import Config, DataConfig, TrainingConfig
 from hvd_nmt.data import corpus
 from hvd_nmt.explain import durations
-from hvd_nmt.records import read
+from hvd_nmt.records import event_store, read
+from hvd_nmt.records.event_store import EventStore
 from hvd_nmt.records.read import read_run
-from hvd_nmt.records.record import Evaluation, Interval, Launch, Run
-from hvd_nmt.telemetry import events, jsonl
-from hvd_nmt.telemetry.events import EventStore
+from hvd_nmt.records.record import (
+    End,
+    Evaluation,
+    Interval,
+    Launch,
+    Run,
+    Samples,
+    Start,
+    Stop,
+)  # fmt: skip
 
 HOSTS = ["a", "a", "b", "b"]
 PARAMETERS = 1000
@@ -36,31 +46,26 @@ def config_of(tmp_path: Path) -> Config:
 
 
 def start(store: EventStore, first_step: int, **more: Any) -> None:
-    gradient_bytes = 4 * PARAMETERS
-    store.record("start", {
-        "first_step": first_step, "hosts": HOSTS, "sent_bytes_per_step": 1.5 * gradient_bytes,
-        "parameters": PARAMETERS, "gradient_bytes": gradient_bytes, **more,
-    })  # fmt: skip
+    facts = {"hosts": tuple(HOSTS), "parameters": PARAMETERS, "gradient_bytes": 4 * PARAMETERS}
+    store.write(Start(first_step=first_step, **facts | more))
 
 
-def log(store: EventStore, step: int, loss: float, **more: Any) -> None:
-    values = {
-        "train_loss": loss, "learning_rate": 1e-5 * step, "epoch": step / 50,
-        "Loss_Optimization/global_gradient_norm": 0.5, "tokens_per_s": 9000.0,
-        "model_flop_per_s": 2e12,
-        "step_time/total_s": 1.0, "step_time/input_wait_s": 0.1, "step_time/compute_s": 0.4,
-        "step_time/straggler_wait_s": 0.2, "step_time/communication_s": 0.3,
-    }  # fmt: skip
-    ranks = {"rank_ready_s": [0.4, 0.5, 0.6, 0.7], "rank_input_wait_s": [0.1] * 4}
-    store.scalars(step, values, more=ranks | more | {"time_s": 1000.0 + step})
+def log(store: EventStore, step: int, loss: float, steps: int = 0) -> None:
+    """As earlier versions did, where `steps` is 0."""
+    store.write(Interval(
+        step, steps, loss=loss, learning_rate=1e-5 * step, epoch=step / 50, gradient_norm=0.5,
+        tokens_per_s=9000.0, model_flop_per_s=2e12, step_s=1.0, input_wait_s=0.1, compute_s=0.4,
+        straggler_wait_s=0.2, communication_s=0.3, rank_ready_s=(0.4, 0.5, 0.6, 0.7),
+        rank_input_wait_s=(0.1,) * 4, time_s=1000.0 + step,
+    ))  # fmt: skip
+
+
+SCORES = {"pseudo_bleu": 0.25, "bleu": 20.0, "bleu_margin": 1.5, "chrf": 45.0, "seconds": 7.0}
 
 
 def evaluate(store: EventStore, step: int, loss: float) -> None:
-    store.scalars(step, {
-        "eval_loss": loss, "eval_nll": loss, "Eval_BLEU_Score": 0.25, "sacrebleu": 20.0,
-        "sacrebleu_margin": 1.5, "chrf": 45.0, "eval_seconds": 7.0,
-    }, kind="eval", more={"time_s": 1000.5 + step})  # fmt: skip
-    store.record("text", {"step": step, "samples": "| source |"})
+    store.write(Evaluation(step, loss, time_s=1000.5 + step, **SCORES))
+    store.write(Samples(step, "| source |"))
 
 
 def sample_host(run_dir: Path, host: str) -> None:
@@ -75,20 +80,20 @@ def sample_host(run_dir: Path, host: str) -> None:
 def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """All starts are at one moment: to who counts the trainings of a session they are one."""
     clock = SimpleNamespace(time=lambda: 900.0, monotonic=lambda: 0.0)
-    monkeypatch.setattr(events, "time", clock)
+    monkeypatch.setattr(event_store, "time", clock)
 
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
     """A finished run of four ranks on two hosts, without its data."""
     config = config_of(tmp_path)
-    with EventStore(config.run_dir) as store:
+    with EventStore(RunDirectory(config.run_dir), []) as store:
         start(store, 1)
         for step in (25, 50, 75, 100):
             log(store, step, 100 / step)
             if step % 50 == 0:
                 evaluate(store, step, 50 / step)
-        store.record("end", {"steps": 100})
+        store.write(End(100))
     configuration.save(config, config.run_dir / "config.yaml")
     (config.run_dir / "environment.json").write_text(json.dumps({"precision": "float32"}))
     for host in ("a", "b"):
@@ -115,7 +120,7 @@ def test_a_finished_run(run_dir):
         rank_input_wait_s=(0.1,) * 4, loss=2.0, learning_rate=5e-4, gradient_norm=0.5,
         tokens_per_s=9000.0, model_flop_per_s=2e12, epoch=1.0,
     )  # fmt: skip
-    assert run.evaluations[0] == Evaluation(50, 1050.5, 1.0, 20.0, 1.5, 45.0, 0.25, 7.0)
+    assert run.evaluations[0] == Evaluation(50, 1.0, time_s=1050.5, **SCORES)
     assert [host.host for host in run.telemetry] == ["a", "b"]
     assert run.telemetry[1].header["interval_s"] == 1.0
     assert [sample["time_s"] for sample in run.telemetry[1].samples] == [1001.0, 1002.0]
@@ -182,12 +187,13 @@ def test_without_its_metrics_a_run_is_known_by_its_newest_checkpoint(run_dir, mo
 
 
 def test_a_resumed_run_has_the_steps_of_all_its_starts(run_dir):
-    with EventStore(run_dir, after_step=60) as store:
-        start(store, 61, hosts=["a", "a"], clock_ahead_s=store.clock_ahead_s)
+    run = RunDirectory(run_dir)
+    with EventStore(run, run.read_metrics(), after_step=60) as store:
+        start(store, 61, hosts=("a", "a"), clock_ahead_s=store.clock_ahead_s)
         log(store, 75, math.nan, steps=14)
         evaluate(store, 75, 9.0)
         assert not read_run(run_dir).stopped
-        store.record("stop", {})
+        store.write(Stop())
     run = read_run(run_dir)
     assert run.stopped
     assert steps_of(run)[:2] == [(25, 25, 4.0), (50, 25, 2.0)]
@@ -223,16 +229,17 @@ def test_the_manifest_is_that_of_the_run_s_data(run_dir, tmp_path, toy_data):
 
 def test_whether_a_run_goes_on_is_told_by_its_lock(tmp_path):
     """Not by how long it has been silent: kill -9 leaves a lock file that nobody holds."""
-    lock = tmp_path / ".lock"
-    assert read._is_locked(lock) is None
+    run = RunDirectory(tmp_path)
+    lock = run.lock
+    assert run.is_held() is None
     lock.write_text(f"process 1 on {socket.gethostname()}, since 2026-11-21 12:00:00\n")
-    assert read._is_locked(lock) is False
+    assert run.is_held() is False
     with lock.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert read._is_locked(lock) is True
-    assert read._is_locked(lock) is False
+        assert run.is_held() is True
+    assert run.is_held() is False
     lock.write_text("process 1 on another-host, since 2026-11-21 12:00:00\n")
-    assert read._is_locked(lock) is None
+    assert run.is_held() is None
 
 
 LAUNCHES = Path(__file__).with_name("launch.jsonl").read_text(encoding="utf-8").splitlines(True)
@@ -257,7 +264,8 @@ def test_starts_of_the_launcher_are_read(run_dir):
 
 def test_a_start_without_an_end_is_known_from_its_own_records(run_dir):
     """When the run writes its report its launcher knows of no end; or the launcher was killed."""
-    with EventStore(run_dir, after_step=100) as store:
+    run = RunDirectory(run_dir)
+    with EventStore(run, run.read_metrics(), after_step=100) as store:
         start(store, 101, start_id=json.loads(LAUNCHES[3])["start_id"])
         log(store, 110, 3.0)
     _, second = launches_of(run_dir, *LAUNCHES[:4])

@@ -72,7 +72,10 @@ def two_host_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]
     path: Path = tmp_path_factory.mktemp("made")
     rows = intervals()
     evaluations = tuple(
-        Evaluation(step, (rows[step // 100].time_s or 0.0), loss, bleu, 1.2, 2 * bleu, 0.3, 30.0)
+        Evaluation(
+            step, loss, time_s=(rows[step // 100].time_s or 0.0), bleu=bleu, bleu_margin=1.2,
+            chrf=2 * bleu, pseudo_bleu=0.3, seconds=30.0,
+        )
         for step, loss, bleu in ((200, 4.0, 5.0), (400, 3.0, 12.0), (600, 2.6, 17.0),
                                  (800, 2.4, 19.5), (1000, 2.3, 21.0))
     )  # fmt: skip

@@ -9,7 +9,6 @@ import pytest
 
 from hvd_nmt.checkpoints import contents
 from hvd_nmt.common.units import duration
-from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.explain import durations
 from hvd_nmt.records.record import HostSamples, Interval, Launch, Run, Save, Start
 from hvd_nmt.reporting import answers_files
@@ -29,15 +28,15 @@ def variants(made: Make) -> dict[str, tuple[int, dict[str, Any], dict[str, Any]]
     """Of each case: number of the question, other fields of the run, and options of the summary."""
     began_s, hosts = made().started_s or 0.0, made().telemetry
     finished, going_on = {"finished": True}, {"finished": False}
-    bare = tuple(Interval(i.step, i.steps, None, step_s=i.step_s) for i in made().intervals)
-    losses = tuple(Interval(step, 100, None, loss=3.0) for step in (100, 200))
+    bare = tuple(Interval(i.step, i.steps, step_s=i.step_s) for i in made().intervals)
+    losses = tuple(Interval(step, 100, loss=3.0) for step in (100, 200))
     log: dict[str, Any] = {"source": "OpenSeq2Seq", "telemetry": (), "started_s": None,
                            "ended_s": None, "intervals": bare}  # fmt: skip
-    islands = Exchange("islands", 8)
-    wire = Exchange("float16")
+    islands = "islands", 8
+    wire = "float16", 1
     weights = {"communication_s": 0.06, "exchange_s": 0.05, "step_s": 0.47, "start": 1}
     cured = {"of_interval": lambda i: weights if i.step > 100 else {},
-             "starts": (Start(made().hosts), Start(made().hosts, islands, 1.6))}  # fmt: skip
+             "starts": (Start(made().hosts), Start(made().hosts, *islands, 1.6))}  # fmt: skip
     waiting = [with_gpus(of, memory_activity_percent=3, power_limit_w=300.0, throttle_reasons=held)
                for of, held in zip(hosts, ([], ["power cap"]), strict=True)]  # fmt: skip
     no_gpu = [HostSamples(of.host, {"gpu_unavailable": "no NVIDIA driver: Not Found"},
@@ -87,7 +86,7 @@ def variants(made: Make) -> dict[str, tuple[int, dict[str, Any], dict[str, Any]]
                 {"communication_s": 0.02, "step_s": 0.43} if i.step <= 500 else {})}, {}),
         "another program that sends": (5, {"telemetry": guest}, {}),
         "islands": (5, cured, {}),
-        "gradients in float16": (5, {"starts": (Start(made().hosts, wire, 4.8),)}, {}),
+        "gradients in float16": (5, {"starts": (Start(made().hosts, *wire, 4.8),)}, {}),
         "one rank": (5, {"of_interval": lambda i: alone, "hosts": ("v100a",)}, {}),
         "one host": (5, {"hosts": ("v100a",) * 4}, {}),
         "a log without parts of steps": (5, log, {}),
@@ -97,7 +96,7 @@ def variants(made: Make) -> dict[str, tuple[int, dict[str, Any], dict[str, Any]]
         "resumed with another schedule": (
             6, {"of_interval": lambda i: {"start": int(i.step > 500)} | (
                 {"learning_rate": 0.8 * i.learning_rate} if i.step <= 500 else {}),
-                "starts": (Start(made().hosts, wire, 4.8),) * 2}, {}),
+                "starts": (Start(made().hosts, *wire, 4.8),) * 2}, {}),
         "within the warm-up": (6, {"max_steps": 300, **training(max_steps=300)}, {}),
         "data elsewhere": (7, {"config": {"data": {"directory": "data/there"}}}, {}),
         "exchanges of weights": (10, cured, {}),
@@ -155,11 +154,12 @@ def test_a_sample_of_a_host_is_a_sign_of_life_too(two_host_run):
 
 def test_each_state_has_its_sentence(two_host_run, tmp_path, golden_page):
     run = two_host_run(finished=False)
-    log = Run("log", tmp_path, "OpenSeq2Seq", intervals=(Interval(1, 1, None),))
+    log = Run("log", tmp_path, "OpenSeq2Seq", intervals=(Interval(1, 1),))
     summaries = [
         *(RunSummary(run, run.ended_s + silent_s) for silent_s in (-5, 12, 3600)),
         RunSummary(run, ended=True), RunSummary(two_host_run()), RunSummary(log),
         RunSummary(two_host_run(launches=RESTARTED)),
+        RunSummary(two_host_run(finished=False, launches=RESTARTED), run.ended_s + 3600),
     ]  # fmt: skip
     assert {summary.state for summary in summaries} == set(RunState)
     golden_page("states.txt", "".join(f"{each.headline[0][1]}\n" for each in summaries))

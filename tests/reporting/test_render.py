@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common.errors import RunError
+from hvd_nmt.records.event_store import EventStore
 from hvd_nmt.records.read import read_any_run
-from hvd_nmt.records.record import Run
+from hvd_nmt.records.record import Run, Samples
 from hvd_nmt.reporting import answer, plots, render
 from hvd_nmt.reporting.run_summary import RunSummary
-from hvd_nmt.telemetry.events import EventStore
 
 NOW_S = 1_700_010_000.0
 HOSTILE = "<script>alert('x')</script> | `rm` & \"q\" </svg>"
@@ -106,10 +107,10 @@ def test_the_report_of_nothing_without_figures(tmp_path, golden_page):
 @pytest.fixture
 def hostile_run(two_host_run, tmp_path):
     """A run whose every text is an attack."""
-    with EventStore(tmp_path) as store:
+    with EventStore(RunDirectory(tmp_path), []) as store:
         row = " | ".join(3 * [HOSTILE.replace("|", "\\|")])
         samples = f"| a | b | c |\n|---|---|---|\n| {row} |"
-        store.record("text", {"step": 9, "samples": samples})
+        store.write(Samples(9, samples))
     run = two_host_run()
     header = {"gpus": [{"index": 0, "name": HOSTILE}]}
     telemetry = (dataclasses.replace(of, host=HOSTILE, header=header) for of in run.telemetry)

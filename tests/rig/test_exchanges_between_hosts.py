@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import toy
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.explain.exchange_cost import sent_bytes_per_step
-from hvd_nmt.telemetry.events import read_metrics
 from launched import checksum
 
 HERE = Path(__file__).parent
@@ -83,7 +83,7 @@ def runs(two_hosts, host_commands, toy_data, tmp_path_factory):
 
 
 def logged(run_dir, tag):
-    return np.array([line[tag] for line in read_metrics(run_dir) if tag in line])
+    return np.array([line[tag] for line in RunDirectory(run_dir).read_metrics() if tag in line])
 
 
 def test_a_run_that_goes_on_from_a_checkpoint_ends_at_the_same_bits(runs):
@@ -153,7 +153,8 @@ def test_islands_go_on_on_other_hosts_with_the_same_sentences(
     assert done.returncode == 0, done.stderr
     assert "model.ckpt-20" in done.stdout
     before, after = (
-        [round(line["tokens_per_s"] * line["step_time/total_s"]) for line in read_metrics(path)
+        [round(line["tokens_per_s"] * line["step_time/total_s"])
+         for line in RunDirectory(path).read_metrics()
          if line.get("step", 0) > 20 and "tokens_per_s" in line]
         for path in (runs["islands"][0], run_dir)
     )  # fmt: skip

@@ -11,7 +11,7 @@ import re
 import pytest
 
 import toy
-from hvd_nmt.telemetry import jsonl
+from hvd_nmt.common import jsonl
 
 COMMAND = ("horovodrun", "-np", "4", "-H", "v100a:2,v100b:2", "python", "-m", "hvd_nmt.train")
 ON_A_SLOW_MACHINE = ("env", "HOROVOD_START_TIMEOUT=600", "HOROVOD_CYCLE_TIME=50")

@@ -7,7 +7,7 @@ import psutil
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from hvd_nmt.telemetry import jsonl
+from hvd_nmt.common import jsonl
 from hvd_nmt.telemetry import sampler as sampler_module
 from hvd_nmt.telemetry.sampler import Sampler, scalar_tags
 

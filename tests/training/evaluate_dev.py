@@ -20,6 +20,7 @@ from hvd_nmt.data import corpus
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
+from hvd_nmt.records.metrics import line_of
 from hvd_nmt.training import evaluation, horovod
 from hvd_nmt.training.evaluation import Evaluator
 
@@ -36,10 +37,11 @@ def main(out, data):
     rank = horovod.init()
     directory = data_of(data)
     evaluator, decoded = evaluator_of(directory, rank)
-    scores = evaluator()
-    answer = {"values": scores.values, "hypotheses": scores.hypotheses, "decoded": decoded[:]}
+    scores = evaluator(7)
+    values = line_of(scores.evaluation, 0.0)
+    answer = {"values": values, "hypotheses": scores.hypotheses, "decoded": decoded[:]}
     evaluator, _ = evaluator_of(directory, rank, sentences=1)
-    answer["one_sentence"] = evaluator().hypotheses
+    answer["one_sentence"] = evaluator(7).hypotheses
     (out / f"{rank.index}.jsonl").write_text(json.dumps(answer))
     horovod.shutdown()
 

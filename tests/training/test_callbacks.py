@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import tf_keras as keras
 
+from hvd_nmt.common import jsonl
 from hvd_nmt.common.errors import DivergedError
-from hvd_nmt.telemetry import jsonl
 from hvd_nmt.training import callbacks, cluster, horovod
 from hvd_nmt.training.callbacks import NotFiniteGuard
 from hvd_nmt.training.exchange.all_reduce import AllReduce

@@ -8,9 +8,11 @@ import pytest
 import sacrebleu
 import tensorflow as tf
 
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.config import EOS
 from hvd_nmt.model.loss import smoothing_entropy
-from hvd_nmt.telemetry.events import EventStore, read_metrics
+from hvd_nmt.records.event_store import EventStore
+from hvd_nmt.records.metrics import line_of
 from hvd_nmt.training import evaluation, horovod
 from hvd_nmt.training.evaluation import _score
 
@@ -40,7 +42,7 @@ def evaluator(worker, data):
 @pytest.fixture(scope="module")
 def alone(evaluator):
     """Scores of one rank."""
-    return evaluator()
+    return evaluator(7)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,7 @@ def two_ranks(run_on_ranks, toy_data, tmp_path_factory):
 
 def test_two_ranks_give_the_scores_of_one(alone, two_ranks, data):
     """Every dev sentence is decoded once over both."""
-    one = alone.values
+    one = line_of(alone.evaluation, 0.0)
     assert len(set(alone.hypotheses)) > len(alone.hypotheses) / 2  # worth comparing
     for answer in two_ranks:
         assert answer["hypotheses"] == alone.hypotheses
@@ -79,30 +81,32 @@ def test_bleu_and_chrf_are_sacrebleu_s_own(evaluator, alone, monkeypatch):
         return score(*arguments, **options)
 
     monkeypatch.setattr(sacrebleu.BLEU, "corpus_score", noted)
-    scores = evaluator()
+    scores = evaluator(7)
     bleu, chrf, ter = (
         score(scores.hypotheses, [references])
         for score in (sacrebleu.corpus_bleu, sacrebleu.corpus_chrf, sacrebleu.corpus_ter)
     )
     assert 5 < bleu.score < 95
-    assert scores.values["sacrebleu"] == bleu.score
+    assert scores.evaluation.bleu == bleu.score
     assert len(scored) == 2 + 1  # pseudo-BLEU, BLEU with its interval; and the one above
-    assert 0.1 < scores.margins["sacrebleu_margin"] < 30
-    assert scores.values["chrf"] == chrf.score
-    assert scores.values["ter"] == ter.score
+    assert 0.1 < scores.evaluation.bleu_margin < 30
+    assert scores.evaluation.chrf == chrf.score
+    assert scores.evaluation.ter == ter.score
 
 
 def test_scores_by_another_tokenizer_name_it(evaluator, tmp_path, monkeypatch):
     monkeypatch.setattr(evaluator, "_tokenizers", {"": "char"})
-    scores, shown, told = evaluator(), [], []
+    scores, shown, told = evaluator(7), [], []
     right = sacrebleu.corpus_bleu(scores.hypotheses, [evaluator.references], tokenize="char")
-    assert scores.values["sacrebleu"] == right.score
+    assert scores.evaluation.bleu == right.score
     monkeypatch.setattr(evaluation.progress, "say", told.append)
-    with EventStore(tmp_path, show=lambda step, values: shown.append(values)) as store:
-        evaluation.write(scores, 7, tmp_path, store)
+    with EventStore(
+        RunDirectory(tmp_path), [], show=lambda step, values: shown.append(values)
+    ) as store:
+        evaluation.write(scores, tmp_path, store)
     assert f"  BLEU[char] {right.score:.2f} ± " in told[0]
     assert shown[0]["dev/sacrebleu"] == right.score
-    line = read_metrics(tmp_path)[0]
+    line = RunDirectory(tmp_path).read_metrics()[0]
     assert (line["sacrebleu"], line["tokenizer"]) == (right.score, "char")
 
 
@@ -120,8 +124,8 @@ def test_losses_are_those_of_each_sentence_alone(worker, alone, data):
         tokens += len(target_T)
     entropy = smoothing_entropy(LABEL_SMOOTHING, vocabulary_size)
 
-    assert alone.values["eval_nll"] == pytest.approx(nll / tokens, rel=1e-6)
-    assert alone.values["eval_loss"] == pytest.approx(smoothed / tokens - entropy, rel=1e-6)
+    assert alone.evaluation.nll == pytest.approx(nll / tokens, rel=1e-6)
+    assert alone.evaluation.loss == pytest.approx(smoothed / tokens - entropy, rel=1e-6)
 
 
 def test_pseudo_bleu_is_bleu_of_the_pieces_predicted_with_the_right_prefix(worker, alone, data):
@@ -136,7 +140,7 @@ def test_pseudo_bleu_is_bleu_of_the_pieces_predicted_with_the_right_prefix(worke
     wanted = sacrebleu.corpus_bleu(predicted, [right], **pieces).score / 100
 
     assert 0.02 < wanted < 0.98
-    assert alone.values["Eval_BLEU_Score"] == pytest.approx(wanted, rel=1e-6)
+    assert alone.evaluation.pseudo_bleu == pytest.approx(wanted, rel=1e-6)
 
 
 def teacher_forced(transformer, data):

@@ -11,12 +11,12 @@ import tensorflow as tf
 
 import toy
 from hvd_nmt.checkpoints import names
+from hvd_nmt.common import jsonl
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.data import corpus
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.records.read import read_run
 from hvd_nmt.reporting.run_summary import RunSummary
-from hvd_nmt.telemetry import jsonl
 from hvd_nmt.training import horovod
 
 HOST = socket.gethostname()

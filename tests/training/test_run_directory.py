@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hvd_nmt import config as configuration
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common.errors import ClusterError, RunError, UserError
 from hvd_nmt.config import (
     CheckpointConfig,
@@ -140,7 +141,8 @@ def test_bleu_keeps_the_tokenizer_that_the_run_began_with(
     )
     config = Config(run_dir=tmp_path, evaluation=EvaluationConfig(tokenize=wanted))
     setup = RunSetup(config, horovod.init(), ["a"], ["CPU"], data, None, "float32")
-    directories = run_directory.HostDirectories((0,), 0, "a1b2", None, None)
+    before = RunDirectory(tmp_path).read_metrics()
+    directories = run_directory.HostDirectories((0,), 0, "a1b2", None, None, before)
     if " " not in used:
         assert run_directory.with_tokenizers(setup, directories).tokenizers == {"": used}
         return

@@ -10,9 +10,11 @@ import types
 import pytest
 
 from hvd_nmt import config as configuration
+from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common.errors import Preempted
 from hvd_nmt.config.exchange import PLAIN
-from hvd_nmt.telemetry.events import EventStore, read_metrics
+from hvd_nmt.records.event_store import EventStore
+from hvd_nmt.records.record import Evaluation
 from hvd_nmt.training import horovod
 from hvd_nmt.training.evaluation import Scores
 from hvd_nmt.training.exchange.all_reduce import AllReduce
@@ -44,19 +46,18 @@ class Ending:
             checkpoints=dataclasses.replace(base.checkpoints, every_steps=save_every),
         )
         self.done, self._during = [], during_evaluation
-        self._store = EventStore(run_dir)
+        self._store = EventStore(RunDirectory(run_dir), [])
         run_setup = types.SimpleNamespace(config=config, rank=rank, exchange=PLAIN)
         self._callback = SaveAndEvaluate(
             run_setup, self, self, self._store, copies=1, trained_s=0.0
         )
         self._callback.set_model(self)
 
-    def __call__(self, said):
+    def __call__(self, step, said):
         self.done.append("evaluate")
         self._during()
-        values = {"eval_loss": 2.0, "sacrebleu": 10.0, "chrf": 20.0, "eval_seconds": 7.0}
-        values["Eval_BLEU_Score"] = 0.1
-        return Scores(values, {"sacrebleu_margin": 1.0}, ["ein Hund"], "")
+        of = Evaluation(step, 2.0, bleu=10.0, bleu_margin=1.0, chrf=20.0, seconds=7.0)
+        return Scores(of, ["ein Hund"], [])
 
     def save(self, step):
         self.done.append(f"save {step}")
@@ -94,7 +95,7 @@ def test_the_wait_for_other_ranks_is_no_part_of_a_save(base, tmp_path, monkeypat
     monkeypatch.setattr(horovod, "raise_on_all_ranks", cut_link)
     with Ending(base, tmp_path, save_every=1) as ending:
         ending.step(1)
-    (save,) = (line for line in read_metrics(tmp_path) if line["kind"] == "save")
+    (save,) = (line for line in RunDirectory(tmp_path).read_metrics() if line["kind"] == "save")
     assert (save["wait_s"], save["others_s"]) == (0.0, 20.0)
     assert "saved in 0.0 s, other ranks heard of it 20.0 s later" in capfd.readouterr().out
 
@@ -133,7 +134,7 @@ def test_an_evaluation_that_a_signal_cuts_off_is_left_to_the_next_start(base, tm
         with pytest.raises(Preempted, match="after step 10"):
             ending.step(10)
     assert ending.done == ["save 10"]
-    assert [line["kind"] for line in read_metrics(tmp_path)] == ["save"]
+    assert [line["kind"] for line in RunDirectory(tmp_path).read_metrics()] == ["save"]
 
 
 def test_saves_between_evaluations(base, tmp_path):

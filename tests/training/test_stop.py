@@ -16,7 +16,7 @@ import ctypes, sys, time
 from hvd_nmt import train
 from hvd_nmt.training.evaluation import Evaluator
 
-def stuck(self, said):
+def stuck(self, step, said):
     print("it begins", flush=True)
     time.sleep(3)
     print("stuck", flush=True)

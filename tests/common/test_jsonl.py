@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from hvd_nmt.telemetry import jsonl
+from hvd_nmt.common import jsonl
 
 
 def write(path, *lines):

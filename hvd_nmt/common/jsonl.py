@@ -7,7 +7,7 @@ Readers skip it, and the next writer cuts it off before it appends.
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
@@ -47,20 +47,6 @@ def drop_steps(path: Path, after: int) -> None:
     kept = [line for line, values in lines if values is None or values.get("step", after) <= after]
     if len(kept) < len(lines):
         write_atomically(path, b"".join(kept))
-
-
-def reached(lines: Iterable[Mapping[str, Any]], start_id: str) -> dict[str, int]:
-    """How far a start came: `resumed_step` and, if further, `step`; {}: it did not begin."""
-    steps: dict[str, int] = {}
-    is_own = False
-    for line in lines:
-        if line["kind"] == "start":
-            is_own = line.get("start_id") == start_id
-            if is_own:
-                steps = {"resumed_step": line["first_step"] - 1}
-        elif is_own and "step" in line:
-            steps["step"] = max(line["step"], steps.get("step", 0))
-    return steps
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
