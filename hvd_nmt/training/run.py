@@ -26,7 +26,7 @@ from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data import sentencepiece_model
 from hvd_nmt.records import metrics
 from hvd_nmt.records.event_store import EventStore
-from hvd_nmt.records.record import Evaluation, Start, Stop
+from hvd_nmt.records.record import End, Evaluation, Start, Stop
 from hvd_nmt.telemetry.tracker import Tracker
 from hvd_nmt.training import (
     callbacks,
@@ -186,7 +186,7 @@ def _fit(
             data = setup.dataset(run_setup, start, steps, rounded=model.compiles)
             model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=every_step)
         horovod.heartbeat.enter(heartbeat.END)
-        end = horovod.gather(last.early_end.end(int(model.step)))[0]
+        end = End(**horovod.gather(dataclasses.asdict(last.early_end.end(int(model.step))))[0])
         if store is not None:
             store.write(end)
         if end.because and rank.is_first:

@@ -76,7 +76,7 @@ def test_the_largest_wait_gives_the_kind(parts, kind):
 
 
 def without_parts(**known):
-    bare = tuple(Interval(step, 1, None, **known) for step in range(1, 5))
+    bare = tuple(Interval(step, 1, **known) for step in range(1, 5))
     return dataclasses.replace(run(), intervals=bare)
 
 
