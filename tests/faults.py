@@ -46,6 +46,7 @@ from hvd_nmt import open_run
 from hvd_nmt.checkpoints import find
 from hvd_nmt.checkpoints.names import PRIVATE, SUFFIXES
 from hvd_nmt.common.rank_environment import START_ID
+from hvd_nmt.explain.goodput import STEPS
 from hvd_nmt.launching.culprit import LOST_HOST_S
 from launched import checksum, events
 
@@ -87,6 +88,9 @@ class Done:
     limit_s: float
     lost_steps: int
     orphans: int
+    counted_s: float = 0.0
+    wall_s: float = 0.0
+    """from the fault before; of it `counted_s` in steps that counted"""
 
 
 class Faulted:
@@ -280,8 +284,8 @@ def table(done: Sequence[Done]) -> str:
     """Of the faults, by kind."""
     lines = [
         "| kind | faults | right culprit | nothing left after s, median (longest) | limit s | "
-        "next step after s, median (longest) | steps lost, most | orphans |",
-        "|---|---|---|---|---|---|---|---|",
+        "next step after s, median (longest) | steps lost, most | orphans | goodput |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for kind in KINDS:
         these = [one for one in done if one.kind == kind]
@@ -291,7 +295,8 @@ def table(done: Sequence[Done]) -> str:
                 f"| {kind} | {len(these)} | {sum(one.named for one in these)} | "
                 f"{statistics.median(gone):.1f} ({max(gone):.1f}) | {these[0].limit_s:.0f} | "
                 f"{statistics.median(on):.1f} ({max(on):.1f}) | "
-                f"{max(one.lost_steps for one in these)} | {sum(one.orphans for one in these)} |"
+                f"{max(one.lost_steps for one in these)} | {sum(one.orphans for one in these)} | "
+                f"{sum(one.counted_s for one in these) / sum(one.wall_s for one in these):.0%} |"
             )
     return "\n".join(lines)
 
@@ -341,7 +346,11 @@ def main(words: Sequence[str]) -> int:
         try:
             for number, kind in enumerate(wanted, 1):
                 time.sleep(max(0.0, began_s + number * each_s - time.monotonic()))
-                done.append(one := faulted.do(kind))
+                one, spent = faulted.do(kind), open_run(faulted.run_dir).goodput
+                counted_s = spent.parts[STEPS] - sum(before.counted_s for before in done)
+                wall_s = spent.wall_s - sum(before.wall_s for before in done)
+                one = dataclasses.replace(one, counted_s=counted_s, wall_s=wall_s)
+                done.append(one)
                 print(f"{number}/{len(wanted)} {one}", flush=True)
             ended = faulted.run.finished(3600)
             assert ended.returncode == 0, ended.stderr
@@ -350,13 +359,8 @@ def main(words: Sequence[str]) -> int:
             faulted.run.kill()
             if not found_up:
                 rig("down")
-        wall_s = time.monotonic() - began_s
         print(table(done))
-        step_s = statistics.median(
-            line["step_time/total_s"] for line in toy.metrics(faulted.run_dir)
-        )
-        goodput = f"goodput {steps * step_s / wall_s:.1%}"
-        print(f"steps {steps:,}, median {step_s:.4f} s, wall {wall_s:,.0f} s, {goodput}")
+        print(f"steps {steps:,}, goodput {open_run(faulted.run_dir).goodput}")
         alone = toy.run_train(*options(data, steps), ranks=4, cwd=Path(folder) / "alone")
         same = checksum(ended.stdout) == checksum(alone.stdout)
         print(f"weights equal to those of an undisturbed run: {same}")

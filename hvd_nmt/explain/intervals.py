@@ -116,7 +116,7 @@ def _merged(
 ) -> Interval:
     """Several as one; values of ranks come from the start that took longest."""
     starts = [list(rows) for _, rows in itertools.groupby(intervals, lambda i: i.start)]
-    of_start = max(starts, key=_seconds)
+    of_start = max(starts, key=seconds_of)
 
     def of_all(name: str) -> float:
         values = [getattr(i, name) or 0.0 for i in intervals]
@@ -172,7 +172,7 @@ def phases(intervals: Sequence[Interval]) -> list[Sequence[Interval]]:
     blocks_at = np.linspace(0, len(intervals), min(len(intervals), _MOST_BLOCKS) + 1, dtype=int)
     blocks = [mean(intervals[a:b]) for a, b in itertools.pairwise(blocks_at)]
     cuts = [*range(len(blocks) + 1)]
-    whole_s, steps = _seconds(blocks), sum(block.steps for block in blocks)
+    whole_s, steps = seconds_of(blocks), sum(block.steps for block in blocks)
     usual = max(_USUAL_LENGTH, len(blocks) // 20)
 
     @cache
@@ -182,7 +182,7 @@ def phases(intervals: Sequence[Interval]) -> list[Sequence[Interval]]:
         fewest = 2 if change > _LARGE_CHANGE else usual
         enough = all(
             len(part) >= fewest
-            and max(_seconds(part) / whole_s, sum(b.steps for b in part) / steps) >= _LEAST_SHARE
+            and max(seconds_of(part) / whole_s, sum(b.steps for b in part) / steps) >= _LEAST_SHARE
             for part in parts
         )
         return change - (0.0 if enough else 1e3)
@@ -198,7 +198,8 @@ def phases(intervals: Sequence[Interval]) -> list[Sequence[Interval]]:
     ]
 
 
-def _seconds(intervals: Sequence[Interval]) -> float:
+def seconds_of(intervals: Sequence[Interval]) -> float:
+    """The wall time of all their steps; 0 for those without."""
     return sum((interval.step_s or 0.0) * interval.steps for interval in intervals)
 
 

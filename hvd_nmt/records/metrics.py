@@ -3,18 +3,27 @@
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from hvd_nmt.checkpoints.run_files import Line
 from hvd_nmt.data import bleu
-from hvd_nmt.records.record import End, Evaluation, Interval, Record, Samples, Save, Start, Stop
+from hvd_nmt.records.record import (
+    End,
+    Evaluation,
+    Interval,
+    Record,
+    Run,
+    Samples,
+    Save,
+    Start,
+    Stop,
+)
 
 Kind = TypeVar("Kind", bound=Record)
 _KINDS: dict[str, type[Record]] = {
     kind.kind: kind for kind in (Start, Interval, Evaluation, Samples, Save, End, Stop)
 }
-
-
 _NAMES: dict[type[Record], dict[str, Any]] = {
     kind: {
         field: hint.__metadata__
@@ -38,8 +47,8 @@ def line_of(record: Record, now_s: float) -> Line:
         value = getattr(record, field)
         by_corpus = value if known[0].name.endswith("/") else {"": value}
         for corpus, parts in by_corpus.items():
-            each = parts if len(known) > 1 else (parts,)
-            for (name, tag), part in zip(known, each, strict=True):
+            values = parts if len(known) > 1 else (parts,)
+            for (name, tag), part in zip(known, values, strict=True):
                 if part is not None:
                     is_number = tag and not isinstance(part, str)
                     line[f"{name}{corpus}"] = float(part) if is_number else part
@@ -78,12 +87,26 @@ def fields_of(kind: type[Record], line: Line) -> dict[str, Any]:
         name = known[0].name
         if name.endswith("/"):
             corpora = [key.removeprefix(name) for key in line if key.startswith(name)]
-            parts = {of: tuple(line.get(each + of) for each, _ in known) for of in corpora}
+            parts = {of: tuple(line.get(prefix + of) for prefix, _ in known) for of in corpora}
             fields[field] = parts if len(known) > 1 else {of: part for of, (part,) in parts.items()}
         elif name in line:
             value = line[name]
             fields[field] = tuple(value) if isinstance(value, list) else value
     return fields
+
+
+def run_of(run_dir: Path, lines: Iterable[Line], **known: Any) -> Run:
+    """A run as its lines tell it; `known` are fields that its other files tell."""
+    of = records(lines)
+    begun = starts(of)
+    started_s, ended_s = span_s(times_s(of))
+    fields = {
+        "stopped": isinstance(of[-1], Stop) if of else False, "finished": end(of) is not None,
+        "starts": begun, "started_s": started_s, "startup_s": startup_s(begun),
+        "pauses": pauses(begun), "ended_s": ended_s, "intervals": intervals(of),
+        "evaluations": tuple(of_kind(Evaluation, of)), "saves": tuple(of_kind(Save, of)),
+    }  # fmt: skip
+    return Run(run_dir.resolve().name, run_dir, "hvd_nmt", **{**fields, **known})
 
 
 def of_kind(kind: type[Kind], records: Iterable[Record]) -> list[Kind]:
@@ -95,6 +118,17 @@ def end(records: Iterable[Record]) -> End | None:
     """What the newest start recorded at its end; None if it continues or was killed."""
     newest = [record for record in records if isinstance(record, Start | End)][-1:]
     return newest[0] if newest and isinstance(newest[0], End) else None
+
+
+def starts(records: Iterable[Record]) -> tuple[Start, ...]:
+    """The starts of the run, in their order."""
+    begun: list[Start] = []
+    for record in records:
+        if isinstance(record, Start):
+            begun.append(record)
+        elif isinstance(record, Stop | End) and begun:
+            begun[-1] = replace(begun[-1], has_end=True)
+    return tuple(begun)
 
 
 def tokenizers(now: Mapping[str, str], records: Iterable[Record]) -> dict[str, str]:
@@ -161,9 +195,9 @@ def steps_after(step: int, records: Iterable[Record]) -> int:
 
 def pauses(starts: Iterable[Start]) -> tuple[tuple[float, float, int], ...]:
     """What `Run.pauses` explains."""
-    found = []
+    gaps = []
     for start, later in itertools.pairwise(of for of in starts if of.trained_s is not None):
         end_s = (start.time_s or 0.0) + (later.trained_s or 0.0) - (start.trained_s or 0.0)
         pause_s = max(0.0, (later.process_started_s or 0.0) - end_s)
-        found.append((end_s, pause_s, later.lost_steps))
-    return tuple(found)
+        gaps.append((end_s, pause_s, later.lost_steps))
+    return tuple(gaps)

@@ -13,15 +13,7 @@ from hvd_nmt.common.errors import ConfigError, DataError, RunError
 from hvd_nmt.common.units import duration
 from hvd_nmt.config import Config
 from hvd_nmt.records import metrics, openseq2seq_log
-from hvd_nmt.records.record import (
-    Evaluation,
-    HostSamples,
-    Launch,
-    Run,
-    Save,
-    Start,
-    Stop,
-)  # fmt: skip
+from hvd_nmt.records.record import HostSamples, Launch, Run, Start
 
 Problems = list[str]
 
@@ -73,18 +65,14 @@ def read_run(run_dir: Path) -> Run:
             f"{duration(ahead_s)} later, and its pause is unknown."
         )
     not_finite = {line["step"] for line in jsonl.read(run.not_finite, problems)}
-    return Run(
-        name=run_dir.resolve().name, path=run_dir, source="hvd_nmt", hosts=hosts,
-        starts=tuple(starts), parameters=newest.parameters, gradient_bytes=newest.gradient_bytes,
+    return metrics.run_of(
+        run_dir, lines, hosts=hosts, parameters=newest.parameters,
+        gradient_bytes=newest.gradient_bytes,
         max_steps=settings.get("training", {}).get("max_steps"), saved_step=saved,
-        finished=end is not None, early_end=end if end and end.because else None,
-        locked=run.is_held(), stopped=isinstance(records[-1], Stop) if records else False,
-        started_s=started_s, startup_s=metrics.startup_s(starts), pauses=metrics.pauses(starts),
-        ended_s=ended_s, config=settings, environment=environment,
+        early_end=end if end and end.because else None, locked=run.is_held(),
+        started_s=started_s, ended_s=ended_s, config=settings, environment=environment,
         manifest={} if config is None else _manifest(run, problems),
-        intervals=metrics.intervals(records),
-        evaluations=tuple(metrics.of_kind(Evaluation, records)),
-        tokenizers=metrics.tokenizers({}, records), saves=tuple(metrics.of_kind(Save, records)),
+        tokenizers=metrics.tokenizers({}, records),
         not_finite=tuple(sorted(not_finite)), telemetry=telemetry,
         launches=_launches(run, lines, problems), problems=tuple(problems),
     )  # fmt: skip

@@ -64,6 +64,8 @@ class Start(Record):
     """number of steps that were logged before and are done again"""
     start_id: Annotated[str | None, Name("start_id")] = None
     """the launcher's name of it"""
+    has_end: bool = False
+    """whether it ended by itself or by a signal, not by a failure; of a `Run`'s starts"""
 
     @property
     def exchange(self) -> Exchange:
@@ -175,6 +177,10 @@ class Evaluation(Record):
     """where chrF decides which models are the best"""
     tokenizer: Annotated[str | None, Name("tokenizer")] = None
     """that of BLEU of all text"""
+    keep_s: Annotated[Number, Name("keep_s")] = None
+    """seconds after it, in which the best models were kept"""
+    goodput: Annotated[Number, Name("goodput", "dev/goodput")] = None
+    """that of the run before it, see `explain.goodput`"""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from statistics import median
 
 from hvd_nmt.common.units import count, duration, flop_rate, percent, step_duration
 from hvd_nmt.explain import durations, processors
+from hvd_nmt.explain.goodput import goodput
 from hvd_nmt.explain.intervals import PARTS, last_settings
 from hvd_nmt.records.record import Launch, Run
 from hvd_nmt.reporting import phrases
@@ -25,11 +26,12 @@ _GET_CLOCK = (
 
 def how_long(facts: RunFacts) -> Answer:
     """Wall time: from the start of the first rank's process (else the first record) to the last
-    record, on the clock of the first rank. Time in steps: steps x mean step time, summed over the
-    logged intervals. Evaluations: as reported. Start-up: until the first record of each start. A
-    pause: from the last record of a start to the next process. The rest: checkpoints, and time with
-    no record. Restarts: from launch.jsonl. Lost steps: those between the checkpoint of the next
-    start and the last step logged before the end.
+    record, on the clock of the first rank. Goodput: the steps that counted x the median step, over
+    the wall time. A step counts once, if its result is in the weights. The median: of the logged
+    intervals under the same settings, without the first of each start. What the first took more is
+    tracing; what the others took more goes to the parts of a step that exceed their own medians. A
+    restart or pause: from the last record of a start to the next process. Steps done again: those
+    logged after the checkpoint of the next start.
     """
     run = facts.record
     training_s, wall_s = durations.training_s(run), durations.wall_s(run)
@@ -59,7 +61,14 @@ def how_long(facts: RunFacts) -> Answer:
             f"Training stood still for {step_duration(median(save.wait_s for save in run.saves))} "
             f"(median) for each of {count(len(run.saves), 'checkpoint')} on {count(hosts, 'host')}."
         )
-    tables = [] if training_s is None else [_where_it_went(run, wall_s, training_s)]
+    spent, tables = goodput(run), []
+    if spent is not None:
+        parts = [(name, duration(s), percent(s / wall_s)) for name, s in spent.parts.items()]
+        tables.append(Table("Where the time went", ("part", "time", "share"), tuple(parts)))
+    if spent and spent.share is not None:
+        answer += f" Goodput: {percent(spent.share)}."
+    else:
+        evidence.append("Goodput is unknown: the record lacks a time of a start, or an interval.")
     if not run.launches:
         evidence += list(_pauses(run))[-_MOST_STARTS:]
     else:
@@ -89,21 +98,6 @@ def _pauses(run: Run) -> Iterable[str]:
 
 def _clock(time_s: float) -> str:
     return datetime.datetime.fromtimestamp(time_s, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _where_it_went(run: Run, wall_s: float, training_s: float) -> Table:
-    aside_s = phrases.aside_s(run)
-    known_s = training_s + sum(aside_s.values()) + (run.startup_s or 0.0)
-    startup = "unknown" if run.startup_s is None else duration(run.startup_s)
-    # Another program's times of steps hold its evaluations.
-    included = "" if run.source == "hvd_nmt" else ", evaluations included"
-    rows = (
-        ("start-up: imports, data, comparing the hosts", startup),
-        (f"logged steps{included}", duration(training_s)),
-        *((name, duration(seconds)) for name, seconds in aside_s.items() if seconds),
-        ("the rest: what no record holds", duration(max(0.0, wall_s - known_s))),
-    )
-    return Table("Where the time went", ("part", "time"), rows)
 
 
 def _start(launch: Launch, later: Launch | None) -> tuple[str, ...]:

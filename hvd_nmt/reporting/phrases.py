@@ -6,6 +6,7 @@ from hvd_nmt.common.units import count, duration, percent, step_duration
 from hvd_nmt.explain import bottleneck, durations
 from hvd_nmt.explain.bottleneck import COMPUTE, NETWORK, PROCESSORS, Phase, Verdict
 from hvd_nmt.explain.exchange_cost import name_of
+from hvd_nmt.explain.goodput import aside_s
 from hvd_nmt.explain.intervals import by_settings, last_settings
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Table
@@ -133,15 +134,3 @@ def longer_than_steps(run: Run) -> str:
     if seconds <= steps_s:
         return ""
     return f"{name.capitalize()} took {duration(seconds)}, all steps {duration(steps_s)}. "
-
-
-def aside_s(run: Run) -> dict[str, float]:
-    """Seconds of what a run does next to its steps, start-up apart, by its name."""
-    times = [e.seconds for e in run.evaluations if e.seconds is not None]
-    pauses = [seconds for _, seconds, _ in run.pauses]
-    return {
-        count(len(times), "evaluation"): sum(times),
-        count(len(run.saves), "checkpoint"): sum(save.wait_s + save.join_s for save in run.saves),
-        "waiting for other ranks after checkpoints": sum(save.others_s for save in run.saves),
-        count(len(pauses), "pause") + " between starts": sum(pauses),
-    }

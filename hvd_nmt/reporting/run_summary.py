@@ -14,6 +14,7 @@ from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.units import count, duration, step_duration
 from hvd_nmt.explain import durations
 from hvd_nmt.explain.bottleneck import Verdict
+from hvd_nmt.explain.goodput import Goodput, goodput
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting import answers_time, plots
 from hvd_nmt.reporting.answer import Answers, blocks, html, plain, sentence
@@ -60,6 +61,11 @@ class RunSummary:
     def verdict(self) -> Verdict:
         """What bound the steps, with its numbers and what would make them shorter."""
         return self.facts.verdict
+
+    @cached_property
+    def goodput(self) -> Goodput | None:
+        """The share of its wall time in steps that counted, and what took the rest."""
+        return goodput(self.record)
 
     @property
     def sentence(self) -> str:

@@ -1,5 +1,6 @@
 """Validation loss and BLEU on the dev set, shared by all ranks."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -21,10 +22,12 @@ from hvd_nmt.config import EOS, Config
 from hvd_nmt.data import bleu
 from hvd_nmt.data.batches import evaluation_batches
 from hvd_nmt.data.corpus import DataDirectory
+from hvd_nmt.explain.goodput import goodput
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
+from hvd_nmt.records import metrics
 from hvd_nmt.records.event_store import EventStore
 from hvd_nmt.records.record import Evaluation, Number, Samples
 from hvd_nmt.training import devices, horovod
@@ -190,19 +193,22 @@ class Evaluator:
         return loss.smoothed, loss.nll, tf.math.count_nonzero(target_BxT), best_BxT
 
 
-def write(scores: Scores, run_dir: Path, store: EventStore, prints: bool = True) -> None:
+def write(
+    scores: Scores, run_dir: Path, store: EventStore, prints: bool = True, keep_s: float = 0.0
+) -> None:
     """Write one evaluation down: metrics, TensorBoard, the translations, and a line to read."""
-    store.write(scores.evaluation)
-    step = scores.evaluation.step
+    run, step = RunDirectory(run_dir), scores.evaluation.step
+    before = goodput(metrics.run_of(run_dir, run.read_metrics()))
+    share = before.share if before else None
+    store.write(dataclasses.replace(scores.evaluation, keep_s=keep_s, goodput=share))
     lines = ["| source | reference | translation |", "|---|---|---|"]
     for row in scores.samples:
         cells = (textwrap.shorten(cell, 160).replace("|", "\\|") for cell in row)
         lines.append("| " + " | ".join(cells) + " |")
     store.write(Samples(step, "\n".join(lines)))
-    folder = RunDirectory(run_dir).hypotheses
-    folder.mkdir(exist_ok=True)
+    run.hypotheses.mkdir(exist_ok=True)
     text = "".join(line + "\n" for line in scores.hypotheses)
-    (folder / f"dev.{step}.txt").write_text(text, encoding="utf-8")
+    (run.hypotheses / f"dev.{step}.txt").write_text(text, encoding="utf-8")
     if prints:
         progress.say("\n".join(_lines(scores)))
 

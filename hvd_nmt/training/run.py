@@ -24,9 +24,10 @@ from hvd_nmt.common.units import count, duration
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data import sentencepiece_model
+from hvd_nmt.explain.goodput import goodput
 from hvd_nmt.records import metrics
 from hvd_nmt.records.event_store import EventStore
-from hvd_nmt.records.record import End, Evaluation, Start, Stop
+from hvd_nmt.records.record import End, Start, Stop
 from hvd_nmt.telemetry.tracker import Tracker
 from hvd_nmt.training import (
     callbacks,
@@ -253,8 +254,8 @@ def _where_things_are(run_setup: RunSetup, step: int, seconds: float) -> str:
     to = "".join(f" --to {language}" for language in sentencepiece_model.languages([tag]))
     line = f"{tag} a line".strip()
     best, quoted = find(run, "best"), shlex.quote(str(run))
-    records = metrics.records(RunDirectory(run).read_metrics())
-    bleu = {of.step: of.bleu or 0.0 for of in metrics.of_kind(Evaluation, records)}
+    record = metrics.run_of(run, RunDirectory(run).read_metrics())
+    bleu = {of.step: of.bleu or 0.0 for of in record.evaluations}
     top = max(bleu, key=bleu.__getitem__, default=None)
     by_bleu = [f"            BLEU was best at step {top:,}; evaluation.best_by bleu keeps that one"]
     other = config.evaluation.best_by != "bleu" and top not in (None, names.step_of(best))
@@ -262,6 +263,7 @@ def _where_things_are(run_setup: RunSetup, step: int, seconds: float) -> str:
         [
             f"Trained to step {step:,} in {duration(seconds)}, evaluations included; this command "
             f"took {duration(time.time() - process_started_s())}.",
+            f"goodput     {goodput(record) or 'unknown'}",
             f"best        {best}",
             *(by_bleu if other else ()),
             *([f"report      {run / 'report.html'}"] if config.telemetry.report else []),

@@ -153,12 +153,14 @@ class SaveAndEvaluate(StepCallback):
         began_s, label = time.monotonic(), f"evaluation  step {step:,}" if self._is_first else ""
         with horovod.heartbeat.section(heartbeat.EVALUATION):
             scores = self._evaluator(step, label)
+        scored_s = time.monotonic()
         enough = False
         with horovod.raise_on_all_ranks(), horovod.heartbeat.section(heartbeat.CHECKPOINT):
             if scores is not None and self._saver is not None and self._store is not None:
                 of = scores.evaluation
                 self._saver.note(step, of.loss, of.bleu, of.chrf)
-                evaluation.write(scores, self._config.run_dir, self._store, self._is_first)
+                keep_s = time.monotonic() - scored_s
+                evaluation.write(scores, self._config.run_dir, self._store, self._is_first, keep_s)
             if self._is_first:
                 enough = self.early_end.is_enough()
         took_s, before_s = time.monotonic() - began_s, self.evaluation_s

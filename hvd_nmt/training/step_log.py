@@ -86,6 +86,9 @@ class StepLog(StepCallback):
         of_steps = (getattr(result, name) for result in self._results)
         return [sum(values) for values in zip(*of_steps, strict=True)]
 
+    def _means(self, name: str) -> tuple[float, ...]:
+        return tuple(total / len(self._results) for total in self._sums(name))
+
     def _write(self, store: EventStore, step: int) -> None:
         plan, steps, newest = self._plan, len(self._results), self._results[-1]
         parts = zip(*(result.step_time for result in self._results), strict=True)
@@ -99,7 +102,6 @@ class StepLog(StepCallback):
             state = f"scale {newest.loss_scale:,.0f}"
         if is_followed := newest.exchange_s is not None:
             state = f"sync every {plan.setup.exchange.sync_every}"
-        ranks = ("rank_ready_s", "rank_input_wait_s", "rank_paused_s")
         record = Interval(
             step, steps,
             loss=self._sum("loss") / steps,
@@ -122,7 +124,9 @@ class StepLog(StepCallback):
             loss_scale=newest.loss_scale if in_float16 else None,
             skipped_steps=newest.skipped_steps if in_float16 else None,
             exchange_s=self._sum("exchange_s") / steps if is_followed else None,
-            **{name: tuple(total / steps for total in self._sums(name)) for name in ranks},
+            rank_ready_s=self._means("rank_ready_s"),
+            rank_input_wait_s=self._means("rank_input_wait_s"),
+            rank_paused_s=self._means("rank_paused_s"),
             sentences=round(self._sum("sentences")),
         )  # fmt: skip
         store.write(record)

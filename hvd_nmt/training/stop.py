@@ -16,7 +16,7 @@ from hvd_nmt.common import progress
 from hvd_nmt.config import Config
 from hvd_nmt.explain import learning
 from hvd_nmt.records import metrics
-from hvd_nmt.records.record import End, Evaluation, Record, Run
+from hvd_nmt.records.record import End, Record
 from hvd_nmt.training import horovod
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -110,12 +110,9 @@ class EarlyStopping:
         config, run_dir = self._config, self._config.run_dir
         if not (config.evaluation.stop_after or config.evaluation.stop_when_trained):
             return False
-        records = metrics.records(RunDirectory(run_dir).read_metrics())
-        run = Run(
-            run_dir.name, run_dir, "hvd_nmt", max_steps=config.training.max_steps,
-            config=configuration.as_plain(config), intervals=metrics.intervals(records),
-            evaluations=tuple(metrics.of_kind(Evaluation, records)),
-        )  # fmt: skip
+        plain, last = configuration.as_plain(config), config.training.max_steps
+        lines = RunDirectory(run_dir).read_metrics()
+        run = metrics.run_of(run_dir, lines, max_steps=last, config=plain)
         reason = learning.ends_early(run, config.evaluation)
         if reason is not None:
             self._option, self.because = reason

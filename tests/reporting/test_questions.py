@@ -60,7 +60,9 @@ def variants(made: Make) -> dict[str, tuple[int, dict[str, Any], dict[str, Any]]
         return {"config": {**config, "training": {**config["training"], **values}}}
 
     return {
-        "with its start-up": (1, {"started_s": began_s - 40, "startup_s": 45.0}, {}),
+        "with its start-up": (1, {
+            "started_s": began_s - 40, "startup_s": 45.0, "evaluations": (),
+            "starts": (Start(made().hosts, time_s=began_s + 5),)}, {}),
         "with checkpoints": (1, {"saves": saves}, {}),
         "running": (1, {**going_on, "max_steps": 2000}, {}),
         "killed": (1, going_on, {"now_s": began_s + 9000}),

@@ -11,6 +11,7 @@ from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.config import Config, TrainingConfig
 from hvd_nmt.records.read import read_run
+from hvd_nmt.records.record import End
 from hvd_nmt.reporting.run_summary import RunSummary
 from hvd_nmt.training.stop import EarlyStopping
 
@@ -89,10 +90,7 @@ def test_hours_are_those_of_all_starts() -> None:
     assert not EarlyStopping(config, 3600).is_out_of_time()
     late = EarlyStopping(config, 7300)
     assert late.is_out_of_time()
-    assert late.record(5) == {
-        "steps": 5, "reason": "training.max_hours", "value": 2.0,
-        "because": "it has trained for 2 hours",
-    }  # fmt: skip
-    last = late.record(config.training.max_steps)
-    assert (last["reason"], last["because"]) == ("training.max_steps", "")
+    assert late.end(5) == End(5, "training.max_hours", 2.0, "it has trained for 2 hours")
+    last = late.end(config.training.max_steps)
+    assert (last.option, last.because) == ("training.max_steps", "")
     assert not EarlyStopping(Config(), 1e9).is_out_of_time()
