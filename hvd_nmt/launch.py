@@ -18,6 +18,9 @@ When the ranks have ended, their exit code decides:
   5, 75, 255, a rank is killed     the ranks start again, from the newest checkpoint
   1, a defect                      the same, as long as each start makes a new checkpoint
 
+A lost host is waited for. With --min-ranks the others save the step that they have and train on
+without it; a later start takes it in again.
+
 Before each start hvd_nmt.doctor's checks run on all hosts. What hinders the first start ends the
 launcher with code 5; ranks of a killed launcher have a minute to end. After 5 starts in a row
 without a new checkpoint it gives up, with the last code. SIGTERM, Ctrl-C and a closed terminal let

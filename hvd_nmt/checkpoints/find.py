@@ -49,10 +49,10 @@ def newest_intact(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoi
     Damaged ones are put aside, and `say` is told of each. One that cannot be read this time is not
     damaged: RunError, and neither is it moved nor another one taken.
     """
+    best = run_dir / BEST_DIR
     prefixes = [  # without killed saves
         prefix
-        for folder in (run_dir, run_dir / BEST_DIR)
-        for prefix in reversed(names.prefixes(folder))
+        for prefix in [*names.newest_prefixes(run_dir), *reversed(names.prefixes(best))]
         if not names.private(prefix).exists() or names.manifest_file(prefix).exists()
     ]
     for prefix in prefixes:

@@ -24,6 +24,8 @@ DECIMALS = {"val_loss": 4, "bleu": 2, "chrf": 2}
 """measures by which models can be the best, with the decimals of the value in a name"""
 BEST_DIR = "best_models"
 DAMAGED_DIR = "damaged"
+RESCUED_DIR = "rescued"
+"""has a folder of each host that saved alone when another host was lost"""
 PRIVATE = ".saving-"
 """how the names of files and folders begin that a save has not finished, or a killed one left"""
 POINTER = "checkpoint"
@@ -109,6 +111,17 @@ def prefixes(folder: Path) -> list[Path]:
     prefixes = {folder / without_suffix(name) for name in files if _ANY_SUFFIX.search(name)}
     of_runs = (prefix for prefix in prefixes if step_of(prefix) is not None)
     return sorted(of_runs, key=lambda prefix: step_of(prefix) or 0)
+
+
+def newest_prefixes(run_dir: Path) -> list[Path]:
+    """The prefixes of a run and of what its hosts have rescued, newest first.
+
+    Of those of one step the run's own comes first.
+    """
+    of_all = prefixes(run_dir)
+    for folder in sorted(run_dir.glob(f"{RESCUED_DIR}/*")):
+        of_all += prefixes(folder)
+    return sorted(of_all, key=lambda prefix: step_of(prefix) or 0, reverse=True)
 
 
 def frozen(paths: Sequence[str], patterns: str) -> set[str]:

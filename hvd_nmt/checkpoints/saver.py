@@ -5,6 +5,7 @@ a SHA-256 of each file. `find` compares these and TensorFlow's CRC of each tenso
 """
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import json
@@ -68,7 +69,15 @@ class Saver:
             _point_to(complete[: self._keep])
             for old in complete[self._keep :]:
                 remove(old.prefix)
+            # What a host had alone is older, and all have continued from it.
+            shutil.rmtree(self._run_dir / names.RESCUED_DIR, ignore_errors=True)
         return Checkpoint(prefix, manifest)
+
+    def rescue(self, step: int, host: str) -> Checkpoint:
+        """Write what a host has where another is lost; it counts for no `keep`. As `save`."""
+        alone = copy.copy(self)
+        alone._run_dir = self._run_dir / names.RESCUED_DIR / host
+        return alone.save(step)
 
     def note(
         self,

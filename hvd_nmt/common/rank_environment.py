@@ -33,6 +33,7 @@ OF_ANOTHER_JOB = (
     "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_*", "HOROVOD_CROSS_*", "HOROVOD_HOSTNAME",
     "HOROVOD_GLOO_RENDEZVOUS_*", "HOROVOD_GLOO_IFACE", "HOROVOD_ELASTIC", "HOROVOD_CONTROLLER",
     "HVD_NMT_RANKS", "HVD_NMT_START_ID", "HVD_NMT_HEARTBEAT", "HVD_NMT_SPARE", "HVD_NMT_TERMINAL",
+    "HVD_NMT_RESCUES",
 )  # fmt: skip
 """patterns of names that, left from another job, would override those of every rank"""
 
@@ -44,6 +45,8 @@ SPARE = "HVD_NMT_SPARE"
 """set in a process that waits until it is needed, see `tensorflow_import`"""
 TERMINAL = "HVD_NMT_TERMINAL"
 """set where a terminal shows what the ranks print"""
+RESCUES = "HVD_NMT_RESCUES"
+"""set where each host saves what it has when another is lost, for it may continue without that"""
 
 
 def passed(environment: Mapping[str, str]) -> dict[str, str]:

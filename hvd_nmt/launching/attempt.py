@@ -11,7 +11,7 @@ from typing import final
 
 from hvd_nmt.common import heartbeat, signals
 from hvd_nmt.common.errors import ClusterError, Preempted
-from hvd_nmt.common.rank_environment import TERMINAL, passed, rank_environment
+from hvd_nmt.common.rank_environment import RESCUES, TERMINAL, passed, rank_environment
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.hosts.channel import Message
 from hvd_nmt.hosts.connection import Connection, Connections
@@ -39,6 +39,8 @@ _FLUSH_S = 5.0
 """seconds for a reader to read what is printed"""
 _GONE_S = 25.0
 """seconds beyond their patience for the agents to report that nothing is left"""
+_RESCUE_S = 15.0
+"""seconds of patience with ranks that save what they have, when another is lost"""
 
 Events = queue.SimpleQueue[tuple[Connection, Message | None]]
 
@@ -90,12 +92,16 @@ class Attempt:
             self._handle_event(_TICK_S)
             blame = self._judge()
         asks = blame is None and self.stop.requested
-        return self._end(blame or Blame("", 0, signals.grace_s(), asks))
+        blame = blame or Blame("", 0, signals.grace_s(), asks)
+        if self.job.rescues and blame.patience_s:
+            blame = dataclasses.replace(blame, patience_s=max(blame.patience_s, _RESCUE_S))
+        return self._end(blame)
 
     def _start(self, rendezvous: Rendezvous) -> Blame | None:
         """Have each agent start its ranks; the reason if one cannot."""
         config, ranks = self.job.config, sum(host.slots for host in self.hosts)
         variables = {"PYTHONUNBUFFERED": "1"} | ({TERMINAL: "1"} if os.isatty(1) else {})
+        variables |= {RESCUES: "1"} if self.job.rescues else {}
         # The agent has the others.
         variables |= dict(rank_environment(ranks).items() - passed(os.environ).items())
         reports = config is not None and config.training.stuck_limit_s != 0

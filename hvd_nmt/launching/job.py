@@ -52,3 +52,8 @@ class Job:
     """slots that are enough: hosts that cannot be used are skipped while so many remain"""
     options: LaunchOptions = LaunchOptions()
     """nic, timeout_s and what is allowed when hosts or ranks fail"""
+
+    @property
+    def rescues(self) -> bool:
+        """Whether a host saves what it has when another is lost, without which it may continue."""
+        return self.min_ranks < self.ranks

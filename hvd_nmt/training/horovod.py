@@ -256,6 +256,17 @@ def raise_on_all_ranks() -> Iterator[None]:
             raise BY_EXIT_CODE.get(exit_code, UserError)(prefix + message).of_all_ranks()
 
 
+def is_loss(error: BaseException) -> bool:
+    """Whether a collective failed, as each does once any rank is gone.
+
+    Where there are groups of ranks no error comes: Horovod 0.28.1 ends the process, for its thread
+    asks all ranks once more, to remove the groups.
+    """
+    of_memory = isinstance(error, tf.errors.ResourceExhaustedError)
+    of_collective = isinstance(error, (tf.errors.OpError, HorovodInternalError)) and not of_memory
+    return of_collective and any(word in str(error) for word in ("Horovod", "gloo", "NCCL"))
+
+
 @contextlib.contextmanager
 def end_when_ranks_are_lost(command: str) -> Iterator[None]:
     """Where a collective in the block fails, another rank is gone: this process ends with code 5.
@@ -266,8 +277,7 @@ def end_when_ranks_are_lost(command: str) -> Iterator[None]:
     try:
         yield
     except (tf.errors.OpError, HorovodInternalError) as error:
-        of_memory = isinstance(error, tf.errors.ResourceExhaustedError)
-        if of_memory or not any(word in str(error) for word in ("Horovod", "gloo", "NCCL")):
+        if not is_loss(error):
             raise
         heartbeat.enter(LOST)
         with reported(command, speak=hvd.rank() == 0 and not heartbeat.is_read):

@@ -12,13 +12,14 @@ import tensorflow as tf
 
 from hvd_nmt.checkpoints import names, weights
 from hvd_nmt.checkpoints.find import find
+from hvd_nmt.checkpoints.manifest import newest_step
 from hvd_nmt.checkpoints.run_files import RunDirectory, write_record
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import OptimizerState, keyed_variables
 from hvd_nmt.common import heartbeat, jsonl
-from hvd_nmt.common.errors import Preempted
+from hvd_nmt.common.errors import Preempted, UserError
 from hvd_nmt.common.progress import say
-from hvd_nmt.common.rank_environment import START_ID
+from hvd_nmt.common.rank_environment import RESCUES, START_ID
 from hvd_nmt.common.tensorflow_import import process_started_s
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.config import Config, command_line
@@ -159,20 +160,23 @@ def _fit(
     run_setup, start = plan.setup, plan.start_step
     config, rank = run_setup.config, run_setup.rank
     writes = rank.index in directories.writers
+    rescues = RESCUES in os.environ and rank.is_first_on_host
     with horovod.raise_on_all_ranks():
         before = metrics.records(directories.before)
         trained_s, lost = metrics.trained_s(before), metrics.steps_after(start, before)
         store = _opened_store(plan, directories, trained_s, lost, tracker) if writes else None
         if lost and rank.is_first:
             say(f"again       steps {start + 1:,} to {start + lost:,}, which no checkpoint held")
-        saver = _saver(run_setup, state, model.kept) if writes else None
+        saver = _saver(run_setup, state, model.kept) if writes or rescues else None
     now_s = jsonl.uptime_s() + (store.zero_s if store else 0.0)  # all ranks have just met
     telemetry = callbacks.telemetry(config.run_dir, config.telemetry.interval_s, rank, now_s)
     evaluator = Evaluator(
         model.eval_model, run_setup.data, config, rank, writes, run_setup.tokenizers
     )
     copies = len(directories.writers)
-    last = SaveAndEvaluate(run_setup, evaluator, saver, store, copies=copies, trained_s=trained_s)
+    last = SaveAndEvaluate(
+        run_setup, evaluator, saver if writes else None, store, copies=copies, trained_s=trained_s
+    )
     every_step = [
         telemetry,
         callbacks.LearningRate(Schedule.of(config)),
@@ -194,6 +198,8 @@ def _fit(
             say(f"the end     after step {end.step:,}: {end.because}")
     except BaseException as error:
         last.stop_request.hold_back()  # Keras calls nothing after an error
+        if rescues and saver is not None and horovod.is_loss(error):
+            _rescue(saver, int(model.step), run_setup)
         if store is not None and isinstance(error, Preempted):
             store.write(Stop())
         raise
@@ -203,6 +209,18 @@ def _fit(
         telemetry.on_train_end({})
         if store is not None:
             store.close()
+
+
+def _rescue(saver: Saver, step: int, run_setup: RunSetup) -> None:
+    """Save the last whole step of this host, for a start without the host that is lost."""
+    horovod.heartbeat.enter(heartbeat.LOST)
+    if step <= (newest_step(run_setup.config.run_dir) or 0):
+        return
+    host = run_setup.rank.host
+    try:
+        say(f"rescued     step {step:,} of {host}: {saver.rescue(step, host).prefix}")
+    except UserError as error:
+        say(f"rescued     nothing: {error}")
 
 
 def _opened_store(

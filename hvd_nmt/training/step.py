@@ -126,12 +126,13 @@ class TrainingModel(keras.Model):
         # gradients that travel in two parts, the second was now and then not waited for.
         with tf.control_dependencies([sums, norm]):
             waited_s = tf.cast(self._clock.now() - ready_s, tf.float32)
-        optimizer.update(self.optimizer, gradients, weights, norm, self.config.clip_norm)
-        self.step.assign_add(1)
-        if self.average is not None:
-            means = weights_to_train(self.average, self.config.freeze).values()
-            newest = exchange.common(weights)
-            optimizer.move_average(means, newest, self.config.ema_decay, self.step)
+        with tf.control_dependencies([sums]):  # where a sum fails, nothing has changed
+            optimizer.update(self.optimizer, gradients, weights, norm, self.config.clip_norm)
+            self.step.assign_add(1)
+            if self.average is not None:
+                means = weights_to_train(self.average, self.config.freeze).values()
+                newest = exchange.common(weights)
+                optimizer.move_average(means, newest, self.config.ema_decay, self.step)
         skipped = tf.cast(self.step - self.optimizer.iterations, tf.float32)
         return packed([sums, norm, source_tokens, target_tokens, waited_s, scale, skipped])
 

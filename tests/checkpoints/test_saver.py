@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt.checkpoints.find import best_first, find, newest_first, verify
+from hvd_nmt.checkpoints.manifest import newest_step
 from hvd_nmt.checkpoints.saver import Saver, sweep
 from hvd_nmt.common.errors import ClusterError
 from marked_run import FACTS, SUFFIXES, files_of, mark, marked, names, newest
@@ -28,6 +29,18 @@ def test_oldest_beyond_keep_are_removed(state, run_dir):
     Saver(run_dir, state, FACTS, keep=2, keep_best=1).save(40)
     assert names(run_dir) == files_of("model.ckpt-30", "model.ckpt-40") | {"checkpoint"}
     assert tf.train.latest_checkpoint(run_dir) == os.fspath(run_dir / "model.ckpt-40")
+
+
+def test_what_a_host_rescued_counts_for_no_keep_and_goes_with_the_next_save(state, run_dir):
+    saver = Saver(run_dir, state, FACTS, keep=2, keep_best=1)
+    mark(state, 35)
+    rescued = saver.rescue(35, "v100b")
+    assert (newest(run_dir)[0].prefix, newest_step(run_dir)) == (rescued.prefix, 35)
+    assert find(run_dir, "latest").name == "model.ckpt-30"
+    assert files_of("model.ckpt-10", "model.ckpt-20", "model.ckpt-30") < names(run_dir)
+    saver.save(35)
+    assert newest(run_dir)[0].prefix == run_dir / "model.ckpt-35"
+    assert not rescued.prefix.parent.parent.exists()
 
 
 def note(saver, step, *scores):

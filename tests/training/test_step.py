@@ -194,6 +194,28 @@ def test_a_clock_that_is_set_makes_no_step_longer(monkeypatch):
         assert 0 <= result.step_time.communication_s < taken_s
 
 
+def test_a_sum_that_fails_changes_no_weight(monkeypatch):
+    """As when a host is lost, and the gradients of this one are there."""
+    numbers, built, build = itertools.count(1), [], optimizer.build
+
+    def fails_in_step_3(x):
+        if next(numbers) == 3:
+            time.sleep(0.2)  # in which an update that did not wait would be made
+            raise RuntimeError("lost")
+        return x
+
+    def summed(x, name):
+        return tf.ensure_shape(tf.py_function(fails_in_step_3, [x], x.dtype), x.shape)
+
+    monkeypatch.setattr(horovod, "sum_over_ranks", summed)
+    monkeypatch.setattr(optimizer, "build", lambda *all_: built.append(all_[2]) or build(*all_))
+    with pytest.raises(tf.errors.UnknownError, match="lost"):
+        run_golden(steps=3)
+    run_golden(steps=2)
+    for lost, whole in zip(*built, strict=True):
+        np.testing.assert_array_equal(lost, whole)
+
+
 @pytest.fixture(scope="module")
 def golden_curve():
     return run_golden()

@@ -8,7 +8,7 @@ the gradient of an outer optimizer: Douillard et al. 2023, DiLoCo), and all cont
 import functools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,22 +62,23 @@ class Islands(GradientExchange):
         self._common = [tf.Variable(weight, trainable=False) for weight in weights]
         """the weights of all hosts, as they were joined last"""
         self._velocity = [tf.Variable(tf.zeros_like(w), trainable=False) for w in weights]
-        of_all = map(grouped, (weights, self._common, self._velocity))
+        share, outer_2 = tf.TensorSpec([], tf.float32), tf.TensorSpec([2], tf.float32)
         self._moves = [
-            tf.function(functools.partial(self._move, *numbered), autograph=False)
-            for numbered in enumerate(zip(*of_all, strict=True))
+            (
+                _graph(self._mean_way, number, group[:2], given=[share]),
+                _graph(self._move, group, given=[tf.TensorSpec([None], tf.float32), outer_2]),
+            )
+            for number, group in enumerate(
+                zip(*map(grouped, (weights, self._common, self._velocity)), strict=True)
+            )
         ]
-        """one graph for each group of weights"""
+        """two graphs for each group of weights"""
         self._means = [
-            tf.function(functools.partial(self._mean, f"{name}_{number}", group), autograph=False)
+            _graph(self._mean, f"{name}_{number}", group)
             for name, slot in optimizer.slots.items()
             for number, group in enumerate(grouped([*slot.values()]))
         ]
         """one graph for each group of a slot"""
-        for move in self._moves:
-            move.get_concrete_function(tf.TensorSpec([3], tf.float32))
-        for mean in self._means:
-            mean.get_concrete_function()
 
     def sum(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Summed over the ranks of this host."""
@@ -134,10 +135,13 @@ class Islands(GradientExchange):
         self._exchanges += 1
         # As far as after many exchanges, and not less while the velocity grows: as Adam corrects.
         momentum = MOMENTUM / (1 - MOMENTUM**self._exchanges)
-        outer_3 = tf.constant([share_Y[self.groups.index], outer_rate(hosts), momentum], tf.float32)
+        outer_2 = tf.constant([outer_rate(hosts), momentum], tf.float32)
+        share = tf.constant(share_Y[self.groups.index], tf.float32)
         with horovod.heartbeat.section(EXCHANGE, waits=True):
-            for move in self._moves:
-                move(outer_3).numpy()  # fetched: a GPU works behind our back
+            # Nothing moves before all have come: if a host is lost meanwhile, no weight has.
+            means = [(move, mean_way(share)) for mean_way, move in self._moves]
+            for move, mean_N in means:
+                move(mean_N, outer_2).numpy()  # fetched: a GPU works behind our back
         self._tokens_Y[:] = 0
 
     def join(self, step: int) -> None:
@@ -160,22 +164,25 @@ class Islands(GradientExchange):
         for counter, least in zip(counters, np.min(values, 0), strict=True):
             counter.assign(tf.cast(least, counter.dtype))
 
-    def _move(self, number: int, group: tuple[Any, ...], outer_3: tf.Tensor) -> tf.Tensor:
-        """Move the common weights of a group, and take them.
-
-        Nesterov's step, as of Sutskever et al. 2013: v' = m v + d, w' = w + r (d + m' v').
-        `outer_3` holds this host's share d of the mean way, rate r, and m'. Returns a weight.
-        """
-        weights, common, velocity = group
-        share, rate, momentum = tf.unstack(outer_3)
-        common_N = joined(common)
-        way_N = joined(weights) - common_N
+    def _mean_way(self, number: int, group: tuple[Any, ...], share: tf.Tensor) -> tf.Tensor:
+        """The mean way d of all hosts from the common weights of a group, by their shares."""
+        weights, common = group
+        way_N = joined(weights) - joined(common)
         # Nothing of weights that are NaN or Inf: that host takes the weights of the others.
         is_finite = tf.math.is_finite(tf.reduce_sum(way_N * way_N))
         way_N = tf.where(is_finite, way_N, tf.zeros_like(way_N))
-        mean_N = sum_over_hosts(way_N * share, self.groups, f"weights_{number}", narrow=True)
+        return sum_over_hosts(way_N * share, self.groups, f"weights_{number}", narrow=True)
+
+    def _move(self, group: tuple[Any, ...], mean_N: tf.Tensor, outer_2: tf.Tensor) -> tf.Tensor:
+        """Move the common weights of a group by the mean way, and take them.
+
+        Nesterov's step, as of Sutskever et al. 2013: v' = m v + d, w' = w + r (d + m' v').
+        `outer_2` holds the rate r, and m'. Returns a weight.
+        """
+        weights, common, velocity = group
+        rate, momentum = tf.unstack(outer_2)
         velocity_N = MOMENTUM * joined(velocity) + mean_N
-        common_N += rate * (mean_N + momentum * velocity_N)
+        common_N = joined(common) + rate * (mean_N + momentum * velocity_N)
         _assign(velocity, velocity_N)
         _assign(common, common_N)
         _assign(weights, common_N)
@@ -186,6 +193,17 @@ class Islands(GradientExchange):
         own_N = tf.where(tf.math.is_finite(own_N), own_N, tf.zeros_like(own_N))
         mean_N = sum_over_hosts(own_N, self.groups, f"moments_{name}", narrow=False)
         _assign(moments, mean_N)
+
+
+def _graph(
+    function: Callable[..., Any], *values: Any, given: Sequence[tf.TensorSpec] = ()
+) -> Callable[..., Any]:
+    """A function of its first values as a graph of the others, which are `given`; traced."""
+    graph = tf.function(
+        functools.partial(function, *values), input_signature=given, autograph=False
+    )
+    graph.get_concrete_function()
+    return graph
 
 
 def _assign(variables: Sequence[tf.Variable], values_N: tf.Tensor) -> None:

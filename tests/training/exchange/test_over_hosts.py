@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from hvd_nmt.checkpoints.state import adam_state
 from hvd_nmt.training import horovod
 from hvd_nmt.training.exchange import islands, over_hosts
 from hvd_nmt.training.exchange.over_hosts import BLOCK, decoded, encoded
@@ -33,6 +34,24 @@ def test_the_first_ranks_of_the_hosts_sum_and_hand_the_sum_on(layout, monkeypatc
 def test_the_outer_rate_grows_with_the_square_root_of_hosts():
     assert islands.outer_rate(2) == pytest.approx(0.8)
     assert islands.outer_rate(8) == pytest.approx(1.6)
+
+
+def test_an_exchange_that_fails_in_its_last_group_moves_no_weight(monkeypatch):
+    def sums(x_N, groups, name, narrow):
+        return tf.debugging.check_numerics(x_N if name == "weights_0" else x_N / 0.0, "lost")
+
+    monkeypatch.setattr(over_hosts, "GROUP_BYTES", 12)
+    monkeypatch.setattr(islands, "sum_over_hosts", sums)
+    both = over_hosts.HostGroups(["a", "b"], 0, RankGroup((0,), None), None)
+    weights = [tf.Variable(tf.zeros([3])), tf.Variable(tf.zeros([3]))]
+    exchange = islands.Islands(both, sync_every=1)
+    exchange.begin(weights, adam_state({"a": weights[0]}))
+    for weight in weights:
+        weight.assign([1.0, 2.0, 3.0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="lost"):
+        exchange.end_step(1, [4.0, 4.0])
+    for variable, wanted in zip([*weights, *exchange.common(weights)], (1, 1, 0, 0), strict=True):
+        assert variable.numpy().tolist() == [wanted, 2 * wanted, 3 * wanted]
 
 
 NORMAL = np.random.default_rng(1).normal(size=3 * BLOCK).astype(np.float32)
