@@ -255,8 +255,9 @@ install_packages() {
     # pip writes into the checkout, which other environments may be installed from meanwhile.
     lock "$root"
     # A path in a .pth file: setuptools' own finder loses the package in a folder that holds one of
-    # the name hvd_nmt, such as that of the checkout.
-    logged "Installing the packages" pip install -q -c "$constraints" --no-build-isolation \
+    # the name hvd_nmt, such as that of the checkout. `verify` compiles the modules that it imports:
+    # all of them are half of the time, and most are never used.
+    logged "Installing the packages" pip install -q -c "$constraints" --no-build-isolation --no-compile \
         --config-settings editable_mode=compat -e ".[$(wanted_extras)]"
     unlock
     if [[ $build == nccl ]]; then
