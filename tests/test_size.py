@@ -12,7 +12,7 @@ ALLOWED = 1.03
 """times a budget"""
 LINES = {
     "hvd_nmt": 1_300,
-    "hvd_nmt.checkpoints": 1_530,
+    "hvd_nmt.checkpoints": 1_534,
     "hvd_nmt.common": 1_044,
     "hvd_nmt.config": 957,
     "hvd_nmt.data": 1_494,
@@ -26,9 +26,9 @@ LINES = {
     "hvd_nmt.records": 1_000,
     "hvd_nmt.reporting": 1_701,
     "hvd_nmt.telemetry": 661,
-    "hvd_nmt.training": 3_834,
+    "hvd_nmt.training": 3_837,
     "hvd_nmt.translation": 1_020,
-    "tests": 21_594,
+    "tests": 21_604,
 }
 """of each package, with those within it, blank lines too; 2.4 % higher in all since hosts/ and
 training/exchange/ are packages, the report is a table and a request of data has a format"""

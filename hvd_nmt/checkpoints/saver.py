@@ -35,17 +35,21 @@ class Saver:
         state: its `model` is the Transformer; its `ema`, if any, the average, is that in `.meta`.
         facts: the manifest's values that do not change during the run.
         keep, keep_best: newest and best checkpoints kept, the best by `evaluation.best_by`.
+        newest: the intact checkpoint from which the run resumes; its `.meta` serves again.
     """
 
     def __init__(
         self, run_dir: Path, state: tf.train.Checkpoint, facts: dict[str, Any], keep: int,
-        keep_best: int, best_by: str = "val_loss",
+        keep_best: int, best_by: str = "val_loss", newest: Checkpoint | None = None,
     ) -> None:  # fmt: skip
         self._run_dir, self._state, self._best_by = run_dir, state, best_by
         self._facts = {**facts, "best_by": best_by}
         self._keep, self._keep_best = keep, keep_best
         # Now, not in the first save: tracing the model takes seconds, and a stop has few.
-        self._meta = meta_graph(getattr(state, names.AVERAGE, state.model), state)
+        if newest is not None:
+            self._meta = names.file(newest.prefix, ".meta").read_bytes()
+        else:
+            self._meta = meta_graph(getattr(state, names.AVERAGE, state.model), state)
         sweep(run_dir)
 
     def save(self, step: int) -> Checkpoint:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from hvd_nmt.checkpoints import names, weights
 from hvd_nmt.checkpoints.find import find
-from hvd_nmt.checkpoints.manifest import newest_step
+from hvd_nmt.checkpoints.manifest import Checkpoint, newest_step
 from hvd_nmt.checkpoints.run_files import RunDirectory, write_record
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import OptimizerState, keyed_variables
@@ -167,7 +167,9 @@ def _fit(
         store = _opened_store(plan, directories, trained_s, lost, tracker) if writes else None
         if lost and rank.is_first:
             say(f"again       steps {start + 1:,} to {start + lost:,}, which no checkpoint held")
-        saver = _saver(run_setup, state, model.kept) if writes or rescues else None
+        saver = None
+        if writes or rescues:
+            saver = _saver(run_setup, state, model.kept, directories.newest)
     now_s = jsonl.uptime_s() + (store.zero_s if store else 0.0)  # all ranks have just met
     telemetry = callbacks.telemetry(config.run_dir, config.telemetry.interval_s, rank, now_s)
     evaluator = Evaluator(
@@ -247,7 +249,9 @@ def _opened_store(
     return store
 
 
-def _saver(run_setup: RunSetup, state: tf.train.Checkpoint, kept: OptimizerState) -> Saver:
+def _saver(
+    run_setup: RunSetup, state: tf.train.Checkpoint, kept: OptimizerState, newest: Checkpoint | None
+) -> Saver:
     """What writes the checkpoints on this rank's host, and what each manifest says of the run."""
     config, manifest = run_setup.config, run_setup.data.manifest
     facts = {
@@ -262,7 +266,7 @@ def _saver(run_setup: RunSetup, state: tf.train.Checkpoint, kept: OptimizerState
         "slots": kept.sizes(),
     }
     files, best_by = config.checkpoints, config.evaluation.best_by
-    return Saver(config.run_dir, state, facts, files.keep, files.keep_best, best_by)
+    return Saver(config.run_dir, state, facts, files.keep, files.keep_best, best_by, newest)
 
 
 def _where_things_are(run_setup: RunSetup, step: int, seconds: float) -> str:

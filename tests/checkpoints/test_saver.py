@@ -31,6 +31,14 @@ def test_oldest_beyond_keep_are_removed(state, run_dir):
     assert tf.train.latest_checkpoint(run_dir) == os.fspath(run_dir / "model.ckpt-40")
 
 
+def test_a_resumed_run_traces_no_model_for_its_checkpoints(state, run_dir, monkeypatch):
+    monkeypatch.setattr("hvd_nmt.checkpoints.saver.meta_graph", None)
+    resumed, _ = newest(run_dir)
+    Saver(run_dir, state, FACTS, keep=2, keep_best=1, newest=resumed).save(40)
+    first, second = (run_dir / f"model.ckpt-{step}.meta" for step in (30, 40))
+    assert first.read_bytes() == second.read_bytes()
+
+
 def test_what_a_host_rescued_counts_for_no_keep_and_goes_with_the_next_save(state, run_dir):
     saver = Saver(run_dir, state, FACTS, keep=2, keep_best=1)
     mark(state, 35)
