@@ -28,16 +28,17 @@ LINES = {
     "hvd_nmt.telemetry": 661,
     "hvd_nmt.training": 3_837,
     "hvd_nmt.translation": 1_020,
-    "tests": 21_604,
+    "tests": 21_605,
 }
 """of each package, with those within it, blank lines too; 2.4 % higher in all since hosts/ and
-training/exchange/ are packages, the report is a table and a request of data has a format"""
-MODULES = 181
+training/exchange/ are packages, the report is a table and a request of data has a format; 1.5 %
+more since a record's names stand in one place, goodput has its parts and hosts rescue a step"""
+MODULES = 182
 WORDS = 14_900
 """of all documents"""
 DOCUMENTS = {
     "README.md": 900, "CONTRIBUTING.md": 1_800, "CHANGELOG.md": 1_100, "docs/decisions.md": 2_000,
-    "docs/results.md": 1_000, "docs/run-directory.md": 1_050, "docs/guide/train.md": 900,
+    "docs/results.md": 1_000, "docs/run-directory.md": 1_080, "docs/guide/train.md": 900,
 }  # fmt: skip
 """words of long documents; of any other `OTHERS`"""
 OTHERS = 700
