@@ -31,8 +31,8 @@ class Goodput:
     def __str__(self) -> str:
         if self.share is None:
             return "unknown"
-        rest = sorted(list(self.parts.items())[1:], key=lambda part: -part[1])
-        most = ", ".join(f"{name} {percent(s / self.wall_s)}" for name, s in rest[:3] if s > 0)
+        name, seconds = max(list(self.parts.items())[1:], key=lambda part: part[1])
+        most = f"{name} {percent(seconds / self.wall_s)}"
         return f"{percent(self.share)} of {duration(self.wall_s)}; {most}"
 
 

@@ -221,8 +221,16 @@ def of_first_rank(x: tf.Tensor, name: str) -> tf.Tensor:
 
 def broadcast(variables: Sequence[tf.Variable], source: int = 0) -> None:
     """Give every rank the values of one."""
+    if hvd.size() == 1:
+        return
+
+    @tf.function(autograph=False)  # see `sums_of`
+    def send() -> None:
+        for index, variable in enumerate(variables):
+            variable.assign(hvd.broadcast(variable, source, name=f"variable_{index}"))
+
     with heartbeat.waiting():
-        hvd.broadcast_variables(variables, root_rank=source)
+        send()
 
 
 def gather(value: Any) -> list[Any]:

@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from hvd_nmt.checkpoints import names, weights
 from hvd_nmt.checkpoints.find import find
-from hvd_nmt.checkpoints.manifest import Checkpoint, newest_step
+from hvd_nmt.checkpoints.manifest import newest_step
 from hvd_nmt.checkpoints.run_files import RunDirectory, write_record
 from hvd_nmt.checkpoints.saver import Saver
-from hvd_nmt.checkpoints.state import OptimizerState, keyed_variables
+from hvd_nmt.checkpoints.state import keyed_variables
 from hvd_nmt.common import heartbeat, jsonl
 from hvd_nmt.common.errors import Preempted, UserError
 from hvd_nmt.common.progress import say
@@ -167,9 +167,7 @@ def _fit(
         store = _opened_store(plan, directories, trained_s, lost, tracker) if writes else None
         if lost and rank.is_first:
             say(f"again       steps {start + 1:,} to {start + lost:,}, which no checkpoint held")
-        saver = None
-        if writes or rescues:
-            saver = _saver(run_setup, state, model.kept, directories.newest)
+        saver = _saver(run_setup, state, model, directories) if writes or rescues else None
     now_s = jsonl.uptime_s() + (store.zero_s if store else 0.0)  # all ranks have just met
     telemetry = callbacks.telemetry(config.run_dir, config.telemetry.interval_s, rank, now_s)
     evaluator = Evaluator(
@@ -250,7 +248,10 @@ def _opened_store(
 
 
 def _saver(
-    run_setup: RunSetup, state: tf.train.Checkpoint, kept: OptimizerState, newest: Checkpoint | None
+    run_setup: RunSetup,
+    state: tf.train.Checkpoint,
+    model: TrainingModel,
+    directories: HostDirectories,
 ) -> Saver:
     """What writes the checkpoints on this rank's host, and what each manifest says of the run."""
     config, manifest = run_setup.config, run_setup.data.manifest
@@ -263,10 +264,12 @@ def _saver(
         "source_vocabulary_size": manifest.source_vocabulary_size,
         "ranks": run_setup.rank.size,
         "freeze": config.training.freeze,
-        "slots": kept.sizes(),
+        "slots": model.kept.sizes(),
     }
     files, best_by = config.checkpoints, config.evaluation.best_by
-    return Saver(config.run_dir, state, facts, files.keep, files.keep_best, best_by, newest)
+    return Saver(
+        config.run_dir, state, facts, files.keep, files.keep_best, best_by, directories.newest
+    )
 
 
 def _where_things_are(run_setup: RunSetup, step: int, seconds: float) -> str:
