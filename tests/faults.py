@@ -347,7 +347,7 @@ def main(words: Sequence[str]) -> int:
             for number, kind in enumerate(wanted, 1):
                 time.sleep(max(0.0, began_s + number * each_s - time.monotonic()))
                 one, spent = faulted.do(kind), open_run(faulted.run_dir).goodput
-                counted_s = spent.parts[STEPS] - sum(before.counted_s for before in done)
+                counted_s = spent.parts.get(STEPS, 0.0) - sum(before.counted_s for before in done)
                 wall_s = spent.wall_s - sum(before.wall_s for before in done)
                 one = dataclasses.replace(one, counted_s=counted_s, wall_s=wall_s)
                 done.append(one)

@@ -12,23 +12,23 @@ ALLOWED = 1.03
 """times a budget"""
 LINES = {
     "hvd_nmt": 1_300,
-    "hvd_nmt.checkpoints": 1_534,
+    "hvd_nmt.checkpoints": 1_535,
     "hvd_nmt.common": 1_044,
     "hvd_nmt.config": 957,
     "hvd_nmt.data": 1_494,
     "hvd_nmt.diagnosis": 500,
-    "hvd_nmt.explain": 1_585,
+    "hvd_nmt.explain": 1_587,
     "hvd_nmt.formats": 1_485,
     "hvd_nmt.hosts": 929,
-    "hvd_nmt.launching": 1_181,
+    "hvd_nmt.launching": 1_182,
     "hvd_nmt.model": 1_919,
     "hvd_nmt.preparation": 3_011,
-    "hvd_nmt.records": 1_000,
+    "hvd_nmt.records": 1_002,
     "hvd_nmt.reporting": 1_701,
     "hvd_nmt.telemetry": 661,
     "hvd_nmt.training": 3_848,
     "hvd_nmt.translation": 1_020,
-    "tests": 21_605,
+    "tests": 21_606,
 }
 """of each package, with those within it, blank lines too; 2.4 % higher in all since hosts/ and
 training/exchange/ are packages, the report is a table and a request of data has a format; 1.5 %

@@ -76,7 +76,8 @@ def newest_intact(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoi
 
 def held_some(run_dir: Path) -> bool:
     """Whether something says that there were checkpoints: a fresh start would bury them."""
-    signs = (f"{DAMAGED_DIR}/*", f"{BEST_DIR}/{DAMAGED_DIR}/*", names.POINTER)
+    folders = ("", f"{BEST_DIR}/", f"{names.RESCUED_DIR}/*/")
+    signs = (names.POINTER, *(f"{folder}{DAMAGED_DIR}/*" for folder in folders))
     return any(path for sign in signs for path in run_dir.glob(sign))
 
 

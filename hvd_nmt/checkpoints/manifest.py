@@ -108,7 +108,7 @@ class Checkpoint:
 def newest_step(run_dir: Path) -> int | None:
     """The highest step with a complete checkpoint, by manifests; None if none can be read."""
     with contextlib.suppress(OSError):
-        for prefix in names.newest_prefixes(run_dir):
+        for prefix in reversed(names.prefixes(run_dir)):
             with contextlib.suppress(RunError):
                 return Checkpoint.at(prefix).step
     return None

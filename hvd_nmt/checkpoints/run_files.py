@@ -159,7 +159,8 @@ class RunDirectory:
             is_here = f" on {socket.gethostname()}," in self.lock.read_text("utf-8", "replace")
         except OSError:
             return None
-        return bool(self.holder()) if is_here else None
+        holder = self.holder() if is_here else None
+        return None if holder is None else bool(holder)
 
 
 def reached(lines: Iterable[Line], start_id: str) -> dict[str, int]:

@@ -104,7 +104,9 @@ def _slower_s(run: Run, intervals: Sequence[Interval], seconds: float) -> dict[s
     actual, usual, names = mean(intervals), typical(intervals), named_parts(run.ranks)
     grown = {words: max(0.0, getattr(actual, name) - getattr(usual, name))
              for name, words in names.items()}  # fmt: skip
-    total = sum(grown.values()) or 1.0  # a log need not have the parts
+    total = sum(grown.values())
+    if not total:  # a log need not have the parts
+        return {"slower steps": seconds}
     return {f"slower steps: {words}": seconds * more / total for words, more in grown.items()}
 
 

@@ -93,7 +93,8 @@ class Attempt:
             blame = self._judge()
         asks = blame is None and self.stop.requested
         blame = blame or Blame("", 0, signals.grace_s(), asks)
-        if self.job.rescues and blame.patience_s:
+        has_failed = blame.exit_code not in (0, Preempted.exit_code)
+        if self.job.rescues and has_failed and blame.patience_s:
             blame = dataclasses.replace(blame, patience_s=max(blame.patience_s, _RESCUE_S))
         return self._end(blame)
 

@@ -38,6 +38,9 @@ _TAGS = {
     for name, kind in _KINDS.items()
 }
 """by kind of a line: tag of TensorBoard by name"""
+_UNTAGGED = {
+    key for names in _NAMES.values() for of in names.values() for key, tag in of if not tag
+}
 
 
 def line_of(record: Record, now_s: float) -> Line:
@@ -69,7 +72,7 @@ def tagged(line: Line) -> dict[str, Any]:
             shown[tags[name]] = value
         elif prefix + slash in tags:
             shown[f"{tags[prefix + slash]}{corpus}"] = value
-        elif tags and isinstance(value, float) and name != "time_s":
+        elif tags and isinstance(value, float) and name not in _UNTAGGED:
             shown[f"{'train' if line['kind'] == Interval.kind else 'dev'}/{name}"] = value
     return shown
 

@@ -280,7 +280,7 @@ def _where_things_are(run_setup: RunSetup, step: int, seconds: float) -> str:
     line = f"{tag} a line".strip()
     best, quoted = find(run, "best"), shlex.quote(str(run))
     record = metrics.run_of(run, RunDirectory(run).read_metrics())
-    bleu = {of.step: of.bleu or 0.0 for of in record.evaluations}
+    bleu = {of.step: of.bleu for of in record.evaluations if of.bleu is not None}
     top = max(bleu, key=bleu.__getitem__, default=None)
     by_bleu = [f"            BLEU was best at step {top:,}; evaluation.best_by bleu keeps that one"]
     other = config.evaluation.best_by != "bleu" and top not in (None, names.step_of(best))
