@@ -98,16 +98,16 @@ def fields_of(kind: type[Record], line: Line) -> dict[str, Any]:
     return fields
 
 
-def run_of(run_dir: Path, lines: Iterable[Line], **known: Any) -> Run:
-    """A run as its lines tell it; `known` are fields that its other files tell."""
-    of = records(lines)
-    begun = starts(of)
-    started_s, ended_s = span_s(times_s(of))
+def run_of(run_dir: Path, records: Sequence[Record], **known: Any) -> Run:
+    """A run as its records tell it; `known` are fields that its other files tell."""
+    begun, newest = starts(records), records[-1] if records else None
+    started_s, ended_s = span_s(times_s(records))
     fields = {
-        "stopped": isinstance(of[-1], Stop) if of else False, "finished": end(of) is not None,
+        "stopped": isinstance(newest, Stop), "finished": end(records) is not None,
         "starts": begun, "started_s": started_s, "startup_s": startup_s(begun),
-        "pauses": pauses(begun), "ended_s": ended_s, "intervals": intervals(of),
-        "evaluations": tuple(of_kind(Evaluation, of)), "saves": tuple(of_kind(Save, of)),
+        "pauses": pauses(begun), "ended_s": ended_s, "intervals": intervals(records),
+        "evaluations": tuple(of_kind(Evaluation, records)),
+        "saves": tuple(of_kind(Save, records)),
     }  # fmt: skip
     return Run(run_dir.resolve().name, run_dir, "hvd_nmt", **{**fields, **known})
 

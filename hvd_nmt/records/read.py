@@ -66,7 +66,7 @@ def read_run(run_dir: Path) -> Run:
         )
     not_finite = {line["step"] for line in jsonl.read(run.not_finite, problems)}
     return metrics.run_of(
-        run_dir, lines, hosts=hosts, parameters=newest.parameters,
+        run_dir, records, hosts=hosts, parameters=newest.parameters,
         gradient_bytes=newest.gradient_bytes,
         max_steps=settings.get("training", {}).get("max_steps"), saved_step=saved,
         early_end=end if end and end.because else None, locked=run.is_held(),

@@ -198,7 +198,7 @@ def write(
 ) -> None:
     """Write one evaluation down: metrics, TensorBoard, the translations, and a line to read."""
     run, step = RunDirectory(run_dir), scores.evaluation.step
-    before = goodput(metrics.run_of(run_dir, run.read_metrics()))
+    before = goodput(metrics.run_of(run_dir, metrics.records(run.read_metrics())))
     share = before.share if before else None
     store.write(dataclasses.replace(scores.evaluation, keep_s=keep_s, goodput=share))
     lines = ["| source | reference | translation |", "|---|---|---|"]

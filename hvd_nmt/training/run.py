@@ -279,7 +279,7 @@ def _where_things_are(run_setup: RunSetup, step: int, seconds: float) -> str:
     to = "".join(f" --to {language}" for language in sentencepiece_model.languages([tag]))
     line = f"{tag} a line".strip()
     best, quoted = find(run, "best"), shlex.quote(str(run))
-    record = metrics.run_of(run, RunDirectory(run).read_metrics())
+    record = metrics.run_of(run, metrics.records(RunDirectory(run).read_metrics()))
     bleu = {of.step: of.bleu for of in record.evaluations if of.bleu is not None}
     top = max(bleu, key=bleu.__getitem__, default=None)
     by_bleu = [f"            BLEU was best at step {top:,}; evaluation.best_by bleu keeps that one"]

@@ -126,7 +126,7 @@ class TrainingModel(keras.Model):
         # gradients that travel in two parts, the second was now and then not waited for.
         with tf.control_dependencies([sums, norm]):
             waited_s = tf.cast(self._clock.now() - ready_s, tf.float32)
-        with tf.control_dependencies([sums, norm]):  # where a sum fails, nothing has changed
+            # Where a sum fails, nothing has changed.
             optimizer.update(self.optimizer, gradients, weights, norm, self.config.clip_norm)
             self.step.assign_add(1)
             if self.average is not None:

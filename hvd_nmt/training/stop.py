@@ -111,8 +111,8 @@ class EarlyStopping:
         if not (config.evaluation.stop_after or config.evaluation.stop_when_trained):
             return False
         plain, last = configuration.as_plain(config), config.training.max_steps
-        lines = RunDirectory(run_dir).read_metrics()
-        run = metrics.run_of(run_dir, lines, max_steps=last, config=plain)
+        records = metrics.records(RunDirectory(run_dir).read_metrics())
+        run = metrics.run_of(run_dir, records, max_steps=last, config=plain)
         reason = learning.ends_early(run, config.evaluation)
         if reason is not None:
             self._option, self.because = reason

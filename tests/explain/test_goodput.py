@@ -57,7 +57,7 @@ def made_up(steps_of_starts: list[int], last_line: str = "") -> list[Line]:
 
 
 def of_lines(lines: list[Line]) -> Goodput:
-    return goodput(metrics.run_of(Path("made-up"), lines)) or Goodput(0, None, {})
+    return goodput(metrics.run_of(Path("made-up"), metrics.records(lines))) or Goodput(0, None, {})
 
 
 def test_a_run_without_a_fault():
