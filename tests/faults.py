@@ -271,9 +271,10 @@ def changed(run_dir: Path, undisturbed: Path) -> dict[str, tuple[object, object]
 def _outcome(run_dir: Path) -> dict[str, object]:
     """What no fault may change."""
     run = open_run(run_dir)
+    of_clocks = dict.fromkeys(("time_s", "seconds", "keep_s", "goodput"))
     kept = (*find.best_first(run_dir), *find.newest_first(run_dir))
     return {
-        "evaluations": [dataclasses.replace(e, time_s=None, seconds=None) for e in run.evaluations],
+        "evaluations": [dataclasses.replace(e, **of_clocks) for e in run.evaluations],
         "losses": [(interval.step, interval.loss) for interval in run.intervals],
         "checkpoints": [(one.prefix.name, one.manifest.files[SUFFIXES[0]]) for one in kept],
         "state": str(run.state),
