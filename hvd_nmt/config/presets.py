@@ -16,15 +16,15 @@ _MUON = TrainingConfig(
 def presets() -> dict[str, tuple[str, Config]]:
     """The named configurations: name -> (one line of explanation, configuration)."""
     demo = Config(
-        model=ModelConfig(2, 2, 128, 4, 512, max_length=96),
-        training=TrainingConfig(
-            max_steps=800, tokens_per_step=2048, learning_rate=1.0, warmup_steps=300,
-            adam_beta2=0.98,
+        # Less than an epoch: dropout would have nothing to prevent.
+        model=ModelConfig(2, 2, 128, 4, 512, max_length=96, positions="rotary", dropout=0.0),
+        training=dataclasses.replace(
+            _MUON, max_steps=450, tokens_per_step=1024, learning_rate=0.01, warmup_steps=40
         ),
         # Five evaluations at least: with fewer, no report can tell whether a run overfits.
-        evaluation=schema.EvaluationConfig(every_steps=100, sentences=200),
+        evaluation=schema.EvaluationConfig(every_steps=90, sentences=200),
         checkpoints=schema.CheckpointConfig(every_steps=200),
-    )  # fmt: skip
+    )
     small = dataclasses.replace(
         demo,
         run_dir=Path("runs/small"),
@@ -59,7 +59,7 @@ def presets() -> dict[str, tuple[str, Config]]:
         ),
     )
     return {
-        "demo": ("2+2 layers, 128 wide, embedded corpus: minutes on two CPU cores", demo),
+        "demo": ("2+2 layers, 128 wide, Muon, embedded corpus: minutes on two CPU cores", demo),
         "small": ("3+3 layers, 256 wide, vocabulary 8,000, Muon, embedded corpus", small),
         "multi30k": ("2+2 layers, 256 wide, Muon, Multi30k prepared in data/multi30k", multi30k),
         "base": ("the recipe: transformer-base, 6+6 layers, 512 wide, vocabulary 32,768", base),
