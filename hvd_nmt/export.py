@@ -17,8 +17,8 @@ process with tensorflow and tensorflow_text. The search's options are fixed now.
 ctranslate2: for the engine CTranslate2 (pip install ctranslate2), several times as fast on CPUs. It
 takes and gives pieces of spm.model. int8 makes a quarter of the size, float16 and bfloat16 half;
 some translations change. --verify-on counts them. --shortlist learns from the run's training pairs
-which target pieces go with which source pieces, vmap.txt; only those of a batch are searched, so a
-translation depends a little on its batch. It pays with a large vocabulary.
+which target pieces go with which source pieces. Only those of a batch are searched, so that a
+translation depends a little on its batch. It is for large vocabularies.
 
 argos: packages that Argos Translate and LibreTranslate install, one for each direction of a model
 with tags. They hold a CTranslate2 model, and are searched as Argos Translate does.
@@ -164,12 +164,10 @@ def _report(
     for triple in different[:3]:
         print("  {}\n    run     {}\n    export  {}".format(*triple))
     if different and options.to == "ctranslate2":
-        shortlist = (
-            ("A shortlist leaves pieces out. ", "three") if options.shortlist else ("", "two")
-        )
         print(
-            f"{shortlist[0]}Other rounding chooses other lines of nearly equal score. Compare BLEU "
-            f"with and without the last {shortlist[1]} options:\n"
+            f"Other rounding{' or a shortlist' if options.shortlist else ''} chooses other lines "
+            "of nearly equal score. Compare BLEU with and without the last "
+            f"{'three' if options.shortlist else 'two'} options:\n"
             f"  python -m hvd_nmt.evaluate --run {shlex.quote(os.fspath(options.run))} "
             f"--checkpoint {shlex.quote(options.checkpoint)} --backend ctranslate2 "
             f"--precision {options.quantization.removesuffix('_float32')}"

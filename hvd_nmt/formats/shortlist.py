@@ -32,10 +32,10 @@ def write(folder: Path, run: Path, source_pieces: Sequence[str], pieces: Sequenc
     candidates, known = shortlist(pairs, len(pieces)), frozenset(pieces)
     lines = ["\t" + " ".join(pieces[number] for number in frequent(pairs, len(pieces)))]
     for number, piece in enumerate(source_pieces):
-        found = [pieces[target] for target in candidates.get(number, ())]
-        found += [piece] if piece in known else []  # a name or a number is copied
-        if found:
-            lines.append(f"{piece}\t{' '.join(dict.fromkeys(found))}")
+        listed = [pieces[target] for target in candidates.get(number, ())]
+        listed += [piece] if piece in known else []  # a name or a number is copied
+        if listed:
+            lines.append(f"{piece}\t{' '.join(dict.fromkeys(listed))}")
     (folder / FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -25,9 +25,9 @@ def corpus_of(n_pairs):
 def test_each_word_has_its_translation_first(monkeypatch):
     monkeypatch.setattr(shortlist, "_BLOCK_PAIRS", 37)
     pairs = corpus_of(300)
-    found = shortlist.shortlist(pairs, PIECES)
-    assert {word: found[word][0] for word in range(4, 16)} == {i: i + 20 for i in range(4, 16)}
-    assert found[EOS][0] == 39, "the NULL word takes what no word explains"
+    candidates = shortlist.shortlist(pairs, PIECES)
+    assert {word: candidates[word][0] for word in range(4, 16)} == {i: i + 20 for i in range(4, 16)}
+    assert candidates[EOS][0] == 39, "the NULL word takes what no word explains"
     assert shortlist.shortlist(pairs, PIECES, best=1)[7] == [27]
     keys, probabilities = shortlist.lexical_table(pairs, PIECES)
     np.testing.assert_allclose(np.bincount(keys // PIECES, probabilities)[4:16], 1)
