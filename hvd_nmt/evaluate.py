@@ -9,7 +9,7 @@
 Model and text: --run --checkpoint --part --test-set --source --reference --hypotheses --keep --to
 Scores: --tokenize --json
 Search: --beam-size --length-penalty --normalization --max-length
-Speed and memory: --backend --precision --batch-tokens
+Speed and memory: --backend --precision --shortlist --batch-tokens
 
 --run alone scores the whole dev part with the best model and beam 4. Evaluations in training take
 at most evaluation.sentences and evaluation.beam_size. Hypothesis files are scored as they are.

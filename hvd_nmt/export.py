@@ -3,11 +3,12 @@
     python -m hvd_nmt.export --run runs/x --to saved-model --out x-saved-model
     python -m hvd_nmt.export --run runs/x --to ctranslate2 --out x-ct2
     python -m hvd_nmt.export --run runs/x --to ctranslate2 --quantization int8 --out x-int8
+    python -m hvd_nmt.export --run runs/x --to ctranslate2 --shortlist --out x-fast
     python -m hvd_nmt.export --run runs/x --to saved-model --out x-greedy --beam-size 1
     python -m hvd_nmt.export --run runs/x --to argos --out x-argos --verify-on dev.en
     python -m hvd_nmt.export --run runs/x --to run --out x-small
 
-Model: --run --checkpoint --to --out --quantization --languages --verify-on --license
+Model: --run --checkpoint --to --out --quantization --shortlist --languages --verify-on --license
 Search: --beam-size --length-penalty --normalization --max-length
 
 saved-model: one TensorFlow graph, text in, text and scores out, for TensorFlow Serving or any
@@ -15,7 +16,9 @@ process with tensorflow and tensorflow_text. The search's options are fixed now.
 
 ctranslate2: for the engine CTranslate2 (pip install ctranslate2), several times as fast on CPUs. It
 takes and gives pieces of spm.model. int8 makes a quarter of the size, float16 and bfloat16 half;
-some translations change. --verify-on counts them.
+some translations change. --verify-on counts them. --shortlist learns from the run's training pairs
+which target pieces go with which source pieces. Only those of a batch are searched, so that a
+translation depends a little on its batch. It is for large vocabularies.
 
 argos: packages that Argos Translate and LibreTranslate install, one for each direction of a model
 with tags. They hold a CTranslate2 model, and are searched as Argos Translate does.
@@ -69,6 +72,8 @@ class ExportOptions:
     """best (by evaluation.best_by), latest, or a prefix"""
     quantization: Quantization = "float32"
     """of ctranslate2, argos: int8, float16, bfloat16; the form of its weights"""
+    shortlist: bool = False
+    """of ctranslate2: search only target pieces that go with the source's, by the training data"""
     languages: str = ""
     """for argos: a direction as en-de (default: all of the run)"""
     verify_on: Path | None = None
@@ -86,6 +91,8 @@ class ExportOptions:
             )
         if self.to != "argos" and self.languages:
             raise ConfigError(f"--languages {self.languages} needs --to argos.")
+        if self.to != "ctranslate2" and self.shortlist:
+            raise ConfigError(f"--shortlist needs --to ctranslate2, not {self.to}.")
 
 
 @command_line.command("hvd_nmt.export", ExportOptions, __doc__)
@@ -97,13 +104,17 @@ def main(options: ExportOptions) -> None:
         text = (line for line in read_lines(options.verify_on, lenient=True) if line.strip())
         if not (lines := list(islice(text, 100))):
             raise DataError(f"{options.verify_on} has no text: give a file with some lines.")
+    if options.shortlist:
+        RunDirectory(options.run).data()  # learned from them
     RunDirectory(options.run).import_tensorflow()
     from hvd_nmt.formats import argos, card, ctranslate2, run_to_send, saved_model
 
     print(f"reading     {find(options.run, options.checkpoint)}")
     what, directions = (options.run, options.checkpoint, options.out), []
     if options.to == "ctranslate2":
-        ctranslate2.convert(*what, options.quantization, options.decoding, options.license)
+        ctranslate2.convert(
+            *what, options.quantization, options.decoding, options.license, options.shortlist
+        )
     elif options.to == "argos":
         directions = argos.convert(*what, options.quantization, options.languages, options.license)
     elif options.to == "run":
@@ -154,11 +165,13 @@ def _report(
         print("  {}\n    run     {}\n    export  {}".format(*triple))
     if different and options.to == "ctranslate2":
         print(
-            "Other rounding chooses other lines of nearly equal score. Compare BLEU with and "
-            "without the last two options:\n"
+            f"Other rounding{' or a shortlist' if options.shortlist else ''} chooses other lines "
+            "of nearly equal score. Compare BLEU with and without the last "
+            f"{'three' if options.shortlist else 'two'} options:\n"
             f"  python -m hvd_nmt.evaluate --run {shlex.quote(os.fspath(options.run))} "
             f"--checkpoint {shlex.quote(options.checkpoint)} --backend ctranslate2 "
             f"--precision {options.quantization.removesuffix('_float32')}"
+            f"{' --shortlist' if options.shortlist else ''}"
         )
 
 

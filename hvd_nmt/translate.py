@@ -8,7 +8,7 @@
 Model and text: --run --checkpoint --input --output --json --to
 Search: --beam-size --length-penalty --normalization --n-best --max-length --no-repeat-ngram
     --sample --temperature --top-k --top-p --seed
-Speed and memory: --backend --precision --batch-tokens
+Speed and memory: --backend --precision --shortlist --batch-tokens
 
 A line ends at byte 0x0A only. Wrong UTF-8 is read as U+FFFD, a blank line stays empty, UTF-16 and
 compressed stdin are refused. A line that is too long is split, and stderr reports it. Typed lines

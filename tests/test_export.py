@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from hashlib import sha256
@@ -10,13 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hvd_nmt
 import toy
 from hvd_nmt import export
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.names import SUFFIXES, file
 from hvd_nmt.data import corpus
+from hvd_nmt.formats import shortlist
 from hvd_nmt.formats.card import card as card_of
 from hvd_nmt.model.tokenizer import Tokenizer
+from hvd_nmt.translation.settings import Settings
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 PATH = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
@@ -51,6 +55,23 @@ def test_ctranslate2_is_written_explained_and_compared(tmp_path, capsys):
     assert capsys.readouterr().err == (
         f"hvd_nmt.export: {out} already exists: choose another --out, or remove it first.\n"
     )
+
+
+def test_a_shortlist_limits_what_the_export_translates_to(tmp_path, capsys):
+    run, out = shutil.copytree(GOLDEN, tmp_path / "golden") / "run", tmp_path / "model"
+    words = ["--run", str(run), "--to", "ctranslate2", "--out", str(out), "--shortlist"]
+    assert export.main([*words, "--verify-on", str(run.parent / "data" / "dev.en")]) == 0
+    assert re.search(r"verified    2\d of 24 lines", capsys.readouterr().out), "of 24 it was 22"
+    lines = ["the old man", "a dog sings"]
+    settings = Settings(backend="ctranslate2", shortlist=True)
+    model = hvd_nmt.load(run, settings=settings)
+    assert [*model.stream(lines)] == export.translated(lines, out)
+    (exports,) = (run / "exports").glob("ctranslate2-float32-shortlist-*")
+    assert (exports / shortlist.FILE).read_bytes() == (out / shortlist.FILE).read_bytes()
+    letter = next(piece for piece in Tokenizer(run / "spm.model").pieces if piece.isalpha())
+    (out / shortlist.FILE).write_text(f"\t{letter}\n")
+    for line in export.translated(lines, out):
+        assert set(line) <= {*letter, *" \u2047"}, "nothing but the candidates and unk"
 
 
 @pytest.mark.both_tensorflows
@@ -111,11 +132,14 @@ def test_every_kind_of_piece_goes_all_the_way(toy_commands, tmp_path, capsys):
 
 def test_mistakes_are_one_sentence_and_an_exit_code(toy_run, tmp_path, refused):
     words = ["--to", "ctranslate2", "--out", str(tmp_path / "x")]
+    alone = shutil.copytree(GOLDEN / "run", tmp_path / "alone")
     for more, code, message in (
         (["--run", str(tmp_path / "none")], 4, f"{tmp_path / 'none'} has no config.yaml"),
         (["--run", str(toy_run), "--verify-on", str(tmp_path / "t")], 3, "Cannot read"),
         (["--run", str(toy_run), "--verify-on", os.devnull], 3, "has no text: give"),
         (["--run", str(toy_run), "--languages", "en-de"], 2, "en-de needs --to argos"),
+        (["--run", str(toy_run), "--to", "run", "--shortlist"], 2, "needs --to ctranslate2"),
+        (["--run", str(alone), "--shortlist"], 3, "The training data are not in"),
     ):
         assert message in refused(code, export, *words, *more)
     assert not (tmp_path / "x").exists()

@@ -22,7 +22,7 @@ from hvd_nmt.checkpoints.weights import load_model, manifest_of
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import exclusive, replacing
 from hvd_nmt.config import BOS, EOS, UNK
-from hvd_nmt.formats import Quantization, card
+from hvd_nmt.formats import Quantization, card, shortlist
 from hvd_nmt.model.batching import batches
 from hvd_nmt.model.decoding import EXTRA_TOKENS, Decoding
 from hvd_nmt.model.tokenizer import Tokenizers
@@ -55,18 +55,18 @@ translate.py searches as hvd_nmt does; take from it what your program needs, wit
 
 def convert(
     run: Path, checkpoint: str, out: Path, quantization: Quantization = "float32",
-    decoding: Decoding = DEFAULT, licence: str = "",
+    decoding: Decoding = DEFAULT, licence: str = "", has_shortlist: bool = False,
 ) -> None:  # fmt: skip
     """Write a checkpoint as a CTranslate2 model directory, complete or not at all.
 
     Its program searches with the options of `decoding`. Raises what `new_directory` does,
-    ConfigError if CTranslate2 is not installed or cannot search so, and RunError if the run or the
-    checkpoint cannot be used.
+    ConfigError if CTranslate2 is not installed or cannot search so, RunError if the run or the
+    checkpoint cannot be used, and DataError if a shortlist has no training data to learn from.
     """
     require_possible(decoding)
     prefix = find(run, checkpoint)
     with new_directory(out) as draft:
-        max_length, start = write_model(draft, run, prefix, quantization)
+        max_length, start = write_model(draft, run, prefix, quantization, has_shortlist)
         is_learned = RunDirectory(run).read_config().model.positions == "learned"
         program = _program(run, RunDirectory(run).decoding(decoding), max_length, start)
         (draft / card.PROGRAM).write_text(program, encoding="utf-8")
@@ -77,7 +77,9 @@ def convert(
         card.write(draft, run, prefix, licence, readme)
 
 
-def cached(run: Path, checkpoint: str, quantization: Quantization = "float32") -> Path:
+def cached(
+    run: Path, checkpoint: str, quantization: Quantization = "float32", has_shortlist: bool = False
+) -> Path:
     """The model directory of a checkpoint under `<run>/exports/`, made if it is not there yet.
 
     Its name holds a hash of the checkpoint's files: a changed one of the same name is made anew.
@@ -86,23 +88,26 @@ def cached(run: Path, checkpoint: str, quantization: Quantization = "float32") -
     files = json.dumps(manifest_of(run, prefix).files, sort_keys=True)
     made_by = f"{require_package().__version__} {_CONVERSION}"
     identity = hashlib.sha256(f"{made_by} {files}".encode()).hexdigest()[:12]
-    path = run / "exports" / f"ctranslate2-{quantization}-{prefix.name}-{identity}"
+    kind = f"{quantization}-shortlist" if has_shortlist else quantization
+    path = run / "exports" / f"ctranslate2-{kind}-{prefix.name}-{identity}"
     if not path.exists():
         with exclusive(path):
             if not path.exists():  # another process may have made it while we waited
                 with replacing(path) as draft:
-                    write_model(draft, run, prefix, quantization)
+                    write_model(draft, run, prefix, quantization, has_shortlist)
     return path
 
 
 def write_model(
-    folder: Path, run: Path, prefix: Path, quantization: Quantization
+    folder: Path, run: Path, prefix: Path, quantization: Quantization, has_shortlist: bool = False
 ) -> tuple[int, list[str]]:
     """Write CTranslate2's files and the vocabularies; longest line and first pieces of a target."""
     require_package()
-    model, _ = load_model(run, os.fspath(prefix))
     tokenizers = Tokenizers.of(*RunDirectory(run).vocabularies())
     pieces = tokenizers.target.pieces
+    if has_shortlist:
+        shortlist.write(folder, run, tokenizers.source.pieces, pieces)
+    model, _ = load_model(run, os.fspath(prefix))
     specification(model, tokenizers.source.pieces, pieces, quantization).save(os.fspath(folder))
     # Some imported models have bos after the zero vector that their decoder starts from.
     start = [pieces[BOS]] * model.extra_positions
@@ -187,6 +192,7 @@ class CTranslate2Translator:
             asynchronous=True,
             return_end_token=True,
             return_scores=True,
+            use_vmap=True,  # if the export has one
             **options | self._given,
         )
 

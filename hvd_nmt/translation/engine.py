@@ -292,7 +292,7 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
             )
         ctranslate2.require_possible(settings.decoding)  # before a model is made for nothing
         stored = "float32" if settings.precision == "auto" else settings.precision
-        path = ctranslate2.cached(run, which[0], stored)
+        path = ctranslate2.cached(run, which[0], stored, settings.shortlist)
         backend = ctranslate2.CTranslate2Translator(path, settings.decoding)
     else:
         # On processors auto is float32 even if they can do more: the same translations everywhere.

@@ -26,6 +26,8 @@ class Settings:
     precision: Arithmetic = "auto"
     """auto, float32, bfloat16, float16 or int8; auto: 16 bits on GPUs that are good at it, float32
     on processors and for scores. int8 needs --backend ctranslate2, is a little less exact"""
+    shortlist: bool = False
+    """of --backend ctranslate2: search only target pieces that go with those of the batch"""
     decoding: OmitArgPrefixes[Decoding] = dataclasses.field(default_factory=Decoding)
 
     def __post_init__(self) -> None:
@@ -33,6 +35,8 @@ class Settings:
             raise ConfigError(f"--batch-tokens is {self.batch_tokens}: give 1 or more.")
         if self.precision == "int8" and self.backend != "ctranslate2":
             raise ConfigError("--precision int8 needs --backend ctranslate2.")
+        if self.shortlist and self.backend != "ctranslate2":
+            raise ConfigError("--shortlist needs --backend ctranslate2.")
 
     def exact(self) -> "Settings":
         """The same for scores: float32 where it was left open."""
@@ -42,6 +46,7 @@ class Settings:
         """Option -> value, of the options that the translations depend on."""
         options: dict[str, Any] = {"backend": self.backend, "precision": self.precision}
         options |= {"to": self.to} if self.to else {}
+        options |= {"shortlist": True} if self.shortlist else {}
         return options | dataclasses.asdict(self.decoding)
 
 
