@@ -11,14 +11,14 @@ ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = 1.03
 """times a budget"""
 LINES = {
-    "hvd_nmt": 1_300,
+    "hvd_nmt": 1_312,
     "hvd_nmt.checkpoints": 1_535,
     "hvd_nmt.common": 1_044,
     "hvd_nmt.config": 957,
     "hvd_nmt.data": 1_494,
     "hvd_nmt.diagnosis": 500,
     "hvd_nmt.explain": 1_587,
-    "hvd_nmt.formats": 1_485,
+    "hvd_nmt.formats": 1_586,
     "hvd_nmt.hosts": 929,
     "hvd_nmt.launching": 1_182,
     "hvd_nmt.model": 1_919,
@@ -27,13 +27,14 @@ LINES = {
     "hvd_nmt.reporting": 1_701,
     "hvd_nmt.telemetry": 661,
     "hvd_nmt.training": 3_848,
-    "hvd_nmt.translation": 1_020,
+    "hvd_nmt.translation": 1_025,
     "tests": 21_606,
 }
 """of each package, with those within it, blank lines too; 2.4 % higher in all since hosts/ and
 training/exchange/ are packages, the report is a table and a request of data has a format; 1.5 %
-more since a record's names stand in one place, goodput has its parts and hosts rescue a step"""
-MODULES = 182
+more since a record's names stand in one place, goodput has its parts and hosts rescue a step; 0.5 %
+more since an export has a shortlist"""
+MODULES = 183
 WORDS = 14_900
 """of all documents"""
 DOCUMENTS = {
@@ -42,7 +43,7 @@ DOCUMENTS = {
 }  # fmt: skip
 """words of long documents; of any other `OTHERS`"""
 OTHERS = 700
-OPTIONS = 194
+OPTIONS = 197
 """of all commands, as --help-all shows them; those of a run, which three have, count once"""
 
 

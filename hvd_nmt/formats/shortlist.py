@@ -20,7 +20,7 @@ BEST = 100
 """most candidates of a source piece"""
 FREQUENT = 100
 """target pieces that are candidates of every sentence"""
-_MOST_PAIRS = 100_000  # evenly taken from a larger corpus: a minute of one core
+_MOST_PAIRS = 100_000  # evenly taken from a larger corpus
 _BLOCK_PAIRS = 20_000  # whose links are sorted at once
 _ITERATIONS = 4
 
