@@ -111,7 +111,8 @@ def test_a_configuration_is_what_its_command_says(path, tmp_path, monkeypatch):
     command = comments.split("Same as:", 1)[1].replace("#", "").replace("\\\n", " ")
     python, m, module, *words = shlex.split(command)
     assert (python, m, module) == ("python", "-m", "hvd_nmt.train")
-    assert config.load(path) == command_line.run_config(config.Config, "hvd_nmt.train", "", words)
+    for options in (words, ["--config", str(path)]):
+        assert config.load(path) == command_line.run_config(config.Config, "", "", options)
 
 
 def test_the_table_of_exit_codes_is_complete():

@@ -57,7 +57,7 @@ def test_ctranslate2_is_written_explained_and_compared(tmp_path, capsys):
     )
 
 
-def test_a_shortlist_limits_what_the_export_translates_to(tmp_path, capsys):
+def test_a_shortlist_limits_what_the_export_translates_to(tmp_path, capsys, monkeypatch, refused):
     run, out = shutil.copytree(GOLDEN, tmp_path / "golden") / "run", tmp_path / "model"
     words = ["--run", str(run), "--to", "ctranslate2", "--out", str(out), "--shortlist"]
     assert export.main([*words, "--verify-on", str(run.parent / "data" / "dev.en")]) == 0
@@ -72,6 +72,9 @@ def test_a_shortlist_limits_what_the_export_translates_to(tmp_path, capsys):
     (out / shortlist.FILE).write_text(f"\t{letter}\n")
     for line in export.translated(lines, out):
         assert set(line) <= {*letter, *" \u2047"}, "nothing but the candidates and unk"
+    monkeypatch.setattr(corpus.DataManifest, "directions", [("en", "de"), ("en", "fr")])
+    words[words.index(str(out))] = str(tmp_path / "of-two")
+    assert "is for one direction, and" in refused(2, export, *words)
 
 
 @pytest.mark.both_tensorflows

@@ -33,9 +33,9 @@ SMALL = (
     "--training.tokens-per-step", "128", "--training.warmup-steps", "20",
     "--training.learning-rate", "1", "--training.precision", "float32",
     "--training.optimizer", "adam", "--training.decay", "transformer_policy",
-    "--training.weight-decay", "0", "--evaluation.every-steps", "100",
-    "--model.positions", "sinusoidal", "--model.dropout", "0.1",
-    "--training.log-every", "1", "--telemetry.interval-s", "0.2", "--telemetry.no-report",
+    "--training.weight-decay", "0", "--model.positions", "sinusoidal", "--model.dropout", "0.1",
+    "--training.log-every", "1", "--evaluation.every-steps", "100",
+    "--telemetry.interval-s", "0.2", "--telemetry.no-report",
 )  # fmt: skip
 """options of a model of a few thousand parameters that logs every step"""
 

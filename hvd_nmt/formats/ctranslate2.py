@@ -49,7 +49,8 @@ checkpoint {checkpoint}, weights {quantization}.
 {use}
 It was trained on up to {max_length} subword tokens a line, and more are {most}: give it
 one sentence in each.
-translate.py searches as hvd_nmt does; take from it what your program needs, with its options.
+translate.py searches as hvd_nmt does; take from it what your program needs, with its options. With
+vmap.txt, a shortlist, only target pieces that go with the source are searched (use_vmap).
 """
 
 

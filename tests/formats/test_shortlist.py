@@ -23,8 +23,9 @@ def corpus_of(n_pairs):
 
 
 def test_each_word_has_its_translation_first(monkeypatch):
-    monkeypatch.setattr(shortlist, "_BLOCK_PAIRS", 37)
-    pairs = corpus_of(300)
+    monkeypatch.setattr(shortlist, "_BLOCK_LINKS", 370)
+    pairs = shortlist._sample(corpus_of(300))
+    assert len(pairs) == 300
     candidates = shortlist.shortlist(pairs, PIECES)
     assert {word: candidates[word][0] for word in range(4, 16)} == {i: i + 20 for i in range(4, 16)}
     assert candidates[EOS][0] == 39, "the NULL word takes what no word explains"
@@ -32,3 +33,6 @@ def test_each_word_has_its_translation_first(monkeypatch):
     keys, probabilities = shortlist.lexical_table(pairs, PIECES)
     np.testing.assert_allclose(np.bincount(keys // PIECES, probabilities)[4:16], 1)
     assert shortlist.frequent(pairs, PIECES)[:2] == [EOS, 39]
+    monkeypatch.setattr(shortlist, "_MOST_LINKS", 2000)
+    assert 50 < len(shortlist._sample(corpus_of(300))) < 150
+    assert shortlist.shortlist([(np.array([5, EOS]), np.array([EOS]))], PIECES) == {}
