@@ -140,6 +140,12 @@ def toy_run(toy_data: Path, share: Share) -> Path:
     return share("toy_run", make) / "run"
 
 
+@pytest.fixture(params=["cpu", "gpu"])
+def on(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graph for the one or the other device, run on this one."""
+    monkeypatch.setattr("hvd_nmt.model.device.is_gpu", lambda: request.param == "gpu")
+
+
 @pytest.fixture
 def nvml_library(monkeypatch: pytest.MonkeyPatch) -> fake_nvml.FakeNvml:
     """The NVML of this host: no GPU, until a test says otherwise."""

@@ -6,8 +6,6 @@ after two tokens.
 """
 
 import random
-import subprocess
-import sys
 
 import tensorflow as tf
 
@@ -16,6 +14,7 @@ from hvd_nmt.checkpoints.manifest import CheckpointManifest
 from hvd_nmt.checkpoints.names import SUFFIXES
 from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.config import EOS, PAD, Config, save
+from toy import python
 
 MAX_LENGTH = 40
 TOKENS_OF_SHORT = 2
@@ -58,8 +57,7 @@ class CopyModel:
 def run_directory(folder):
     """Fills an empty folder."""
     # SentencePiece's wheel must not share a process with TensorFlow.
-    command = [sys.executable, "-c", _TRAIN_VOCABULARY, folder / "spm.model", *WORDS]
-    subprocess.run(command, check=True)
+    python("-c", _TRAIN_VOCABULARY, folder / "spm.model", *WORDS)
     save(Config(), RunDirectory(folder).config)
     for name in ("copy", "short"):
         (folder / f"{name}.index").touch()

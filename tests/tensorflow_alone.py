@@ -1,7 +1,5 @@
 """Restores checkpoints by their `.meta`, in a process that has TensorFlow but not this package."""
 
-import os
-import subprocess
 import sys
 
 import numpy as np
@@ -49,9 +47,6 @@ def restored(prefixes, folder, python=sys.executable):
     """
     np.save(folder / "source.npy", SOURCE)
     np.save(folder / "target.npy", TARGET)
-    done = subprocess.run(
-        [python, "-I", "-c", _SCRIPT, os.fspath(folder), *map(os.fspath, prefixes)],
-        capture_output=True, text=True, timeout=600, cwd=folder, env=toy.environment(folder),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    words = "-I", "-c", _SCRIPT, folder, *prefixes
+    toy.python(*words, program=python, cwd=folder, env=toy.environment(folder))
     return [dict(np.load(folder / f"{number}.npz")) for number in range(len(prefixes))]

@@ -2,8 +2,6 @@
 
 import functools
 import re
-import subprocess
-import sys
 import types
 
 import pytest
@@ -41,12 +39,10 @@ def test_the_rates_are_those_of_the_steps():
 @pytest.mark.long
 def test_steps_are_measured(toy_data, tmp_path):
     small = toy.SMALL[: toy.SMALL.index("--training.log-every")]
-    done = subprocess.run(
-        [sys.executable, "-m", "hvd_nmt.bench", "--steps", "2", "--data.corpus", "files",
-         "--data.directory", toy_data, *small],
-        cwd=tmp_path, env=toy.environment(tmp_path), capture_output=True, text=True,
+    done = toy.python(
+        "-m", "hvd_nmt.bench", "--steps", "2", "--data.corpus", "files", "--data.directory",
+        toy_data, *small, cwd=tmp_path, env=toy.environment(tmp_path),
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
     lines = (re.split(r"\s{2,}", line, maxsplit=1) for line in done.stdout.splitlines())
     table = {line[0]: line[1] for line in lines if len(line) == 2}
     assert float(table["real tokens/s, source + target"].replace(",", "")) > 0

@@ -10,8 +10,6 @@ import gzip
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +22,7 @@ from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.data import corpus
 from hvd_nmt.translation import scoring
+from toy import python
 
 
 @pytest.fixture
@@ -103,9 +102,8 @@ def test_files_alone_need_no_run_and_no_tensorflow(tmp_path):
         "print('tensorflow' in sys.modules); sys.exit(code)"
     )
     words = ("--reference", "r1", "r2", "--hypotheses", "a.gz", "b")
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code, *words], cwd=tmp_path,
-                          capture_output=True, text=True)  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
+    done = python("-W", "error", "-c", code, *words, cwd=tmp_path)
+    assert done.stderr == ""
     *lines, with_tensorflow = done.stdout.splitlines()
     assert with_tensorflow == "False"
     assert [line.split()[0] for line in lines[1:3]] == ["a.gz", "b"]

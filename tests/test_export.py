@@ -45,9 +45,7 @@ def test_ctranslate2_is_written_explained_and_compared(tmp_path, capsys):
     assert re.search(rf"verified    (\d+) of \1 lines are translated as {run} does", said.out)
     assert (out / "README.txt").read_text() in said.out
     code = said.out[said.out.index("import sys") :].partition("\n\n")[0]
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = toy.python("-c", code, cwd=tmp_path)
     line = (GOLDEN / "data" / "dev.en").read_text().splitlines()[0]
     assert f"translate([{line!r}])" in code
     assert done.stdout == f"{export.translated([line], out)}\n"

@@ -13,6 +13,7 @@ import pytest
 import hvd_nmt
 from hvd_nmt import __main__ as front
 from hvd_nmt import translate
+from toy import python
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -82,19 +83,15 @@ except SystemExit as stopped:
     print("code", stopped.code)
 print("heavy", {"tensorflow", "numpy", "sentencepiece", "horovod"} & set(sys.modules))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert "code 0\nheavy set()\n" in done.stdout, done.stderr
-    command = [sys.executable, "-m", "hvd_nmt", "train", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
+    assert "code 0\nheavy set()\n" in python("-c", code, cwd=ROOT).stdout
+    done = python("-m", "hvd_nmt", "train", "--help", cwd=ROOT)
     assert "--training.max-steps" in done.stdout
 
 
 def test_the_package_is_found_in_a_folder_that_holds_one_of_its_name(tmp_path):
     (tmp_path / "hvd_nmt").mkdir()  # such as the checkout
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [sys.executable, "-c", "import hvd_nmt; hvd_nmt.open_run"]
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=600)
+    python("-c", "import hvd_nmt; hvd_nmt.open_run", cwd=tmp_path, env=environment)
 
 
 def test_the_console_script_is_this_function():

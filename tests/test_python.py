@@ -1,7 +1,5 @@
 """The package from Python: its own example as it stands, mistakes as errors of the package."""
 
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -28,11 +26,8 @@ def test_the_example_runs_as_it_stands_and_trains_on(tmp_path: Path) -> None:
         for language, path in zip(("en", "de"), parts[part], strict=True):
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
             (tmp_path / f"{part}.{language}").write_text("".join(lines[:pairs]), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-c", f"{EXAMPLE}\n{AGAIN}"],
-        cwd=tmp_path, env=toy.environment(tmp_path), capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    code = f"{EXAMPLE}\n{AGAIN}"
+    done = toy.python("-c", code, cwd=tmp_path, env=toy.environment(tmp_path))
     *_, last = done.stdout.splitlines()
     assert last == "4 True True 101 True True"
     assert "BLEU   nrefs:1|bs:1000|" in done.stdout

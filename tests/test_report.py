@@ -1,10 +1,9 @@
 """The command: run directories and logs in, two files out, and what a person did wrong."""
 
 import re
-import subprocess
-import sys
 
 from hvd_nmt import report
+from toy import python
 
 LOG = "*** Global step 1: ***     Train loss: 8.3090\ntime per step = 0:00:0.148\n"
 METRICS = (
@@ -29,8 +28,7 @@ def test_a_run_directory_is_read_and_gets_its_report_inside_without_tensorflow(t
     (tmp_path / "metrics.jsonl").write_text(METRICS)
     for name in ("model.ckpt-20.index", "model.ckpt-100.index"):
         (tmp_path / name).write_bytes(b"")
-    command = [sys.executable, "-W", "error", "-c", CODE, tmp_path]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    done = python("-W", "error", "-c", CODE, tmp_path, cwd=tmp_path)
     written = [str(tmp_path / name) for name in ("report.html", "report.md")]
     lines = done.stdout.splitlines()
     asked = r"How did it end\? Killed.* Fully trained\? The.* Best checkpoint\? The.* What took .*"

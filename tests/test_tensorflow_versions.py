@@ -6,7 +6,6 @@ with different versions of TensorFlow. `make test-tf2.18` runs this with 2.18 an
 
 import os
 import shutil
-import subprocess
 import sys
 
 import numpy as np
@@ -49,15 +48,12 @@ def at_once(runs):
 def versions():
     """The TensorFlow of each Python."""
     code = "import importlib.metadata as m; print(m.version('tensorflow'))"
-    found = {name: ask(python, "-I", "-c", code).strip() for name, python in PYTHONS.items()}
+    found = {
+        name: toy.python("-I", "-c", code, program=program).stdout
+        for name, program in PYTHONS.items()
+    }
     assert found["own"] != found["other"], f"HVD_NMT_OTHER_PYTHON has TensorFlow {found['own']} too"
     return found
-
-
-def ask(python, *words, **more):
-    done = subprocess.run([python, *words], capture_output=True, encoding="utf-8", **more)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")

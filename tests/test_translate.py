@@ -7,7 +7,6 @@ import gzip
 import lzma
 import random
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import tensorflow as tf
 import copying
 from hvd_nmt import translate
 from hvd_nmt.checkpoints import weights
+from toy import python
 
 
 @pytest.fixture
@@ -181,8 +181,7 @@ def test_help_and_mistakes_do_not_wait_for_tensorflow():
         "    print(command.main(['--run', 'x', *words]), file=sys.stderr)\n"
         "assert 'tensorflow' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = python("-c", check)
     assert "Traceback" not in done.stderr
     codes = [line for line in done.stderr.splitlines() if line in ("0", "2", "4")]
     assert codes == ["0"] * 6 + ["2"] * 7 + ["4"] * 3

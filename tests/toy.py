@@ -107,11 +107,8 @@ def _write_text(folder: Path, names: Sequence[str], pairs: int, seed: int) -> No
 def _prepared(folder: Path, *options: str) -> Path:
     """The data directory that `prepare` makes with these options."""
     out = folder / "data"
-    done = subprocess.run(
-        [sys.executable, "-m", "hvd_nmt.prepare", "--out", out, "--max-length", "32", *options],
-        env=environment(folder), capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    words = "-m", "hvd_nmt.prepare", "--out", out, "--max-length", "32", *options
+    python(*words, env=environment(folder))
     return out
 
 
@@ -152,6 +149,15 @@ def horovodrun(ranks: int) -> list[str]:
         *HOROVODRUN, "-np", str(ranks), "-H", f"localhost:{ranks}", "--network-interface", "lo",
         "--disable-cache",
     ]  # fmt: skip
+
+
+def python(
+    *words: str | Path, program: str = sys.executable, **how: Any
+) -> subprocess.CompletedProcess[str]:
+    """Runs `python WORDS` to its end, which must be with 0; `how`: as for `subprocess.run`."""
+    done = subprocess.run([program, *words], capture_output=True, text=True, timeout=600, **how)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
 
 
 def environment(home: Path) -> dict[str, str]:

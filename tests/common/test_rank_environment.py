@@ -1,12 +1,12 @@
 """Which variables reach the ranks."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 from hvd_nmt.common import rank_environment
 from hvd_nmt.common.rank_environment import are_numbers, passed
+from toy import python
 
 PROGRAMS = os.fspath(Path(sys.executable).parent)
 
@@ -45,10 +45,7 @@ def test_the_ranks_programs_are_those_of_this_python():
 
 def test_as_a_script_it_hands_any_value_over_and_imports_no_package():
     odd = {"PATH": os.environ["PATH"], "LC_ODD": "two\nlines=1", "SECRET": "canary"}
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", rank_environment.__file__, "3"],
-        env=odd, stdout=subprocess.PIPE, check=True,
-    )  # fmt: skip
-    words = done.stdout.decode().split("\0")
+    done = python("-I", "-S", rank_environment.__file__, "3", env=odd)
+    words = done.stdout.split("\0")
     assert {"HVD_NMT_RANKS=3", "LC_ODD=two\nlines=1", ""} <= set(words)
-    assert "canary" not in done.stdout.decode()
+    assert "canary" not in done.stdout

@@ -1,8 +1,6 @@
 """Which code this is, when its process began, and what Horovod was built with."""
 
 import importlib.util
-import subprocess
-import sys
 import time
 from types import SimpleNamespace
 
@@ -10,6 +8,7 @@ import horovod.tensorflow as hvd
 
 from hvd_nmt.common import version
 from hvd_nmt.common.version import horovod_built_with
+from toy import python
 
 
 def test_the_code_hash_sees_any_byte_of_any_module(tmp_path, monkeypatch):
@@ -47,6 +46,6 @@ def test_a_process_knows_when_it_began():
     """As another process sees it, and before it could have asked."""
     code = "from hvd_nmt.common.tensorflow_import import process_started_s as s; print(s())"
     before_s = time.time()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = python("-c", code)
     # The kernel counts from the boot, whose time it tells in whole seconds.
     assert before_s - 1.1 < float(done.stdout) < time.time() + 1

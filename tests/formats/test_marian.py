@@ -4,8 +4,6 @@ import contextlib
 import io
 import json
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,6 +15,7 @@ from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.formats import marian
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.tokenizer import Tokenizer
+from toy import python
 
 WIDTH, HEADS, HIDDEN, ENCODER, DECODER = 32, 4, 48, 2, 1
 SOURCE = ["a man and a dog", "the old man sees a tree", "two dogs run", "a red house"]
@@ -48,10 +47,7 @@ json.dump({
 
 def answer(script, given):
     """Of a process of its own: SentencePiece and TensorFlow do not go together."""
-    command = [sys.executable, "-c", script]
-    given = json.dumps(given)
-    done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout or "null")
+    return json.loads(python("-c", script, input=json.dumps(given)).stdout or "null")
 
 
 def words(model, out):

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -13,6 +11,7 @@ from hvd_nmt.model.batching import cut
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.translation import engine, long_lines
 from hvd_nmt.translation.settings import Settings
+from toy import python
 
 DECODING = Decoding(length_penalty=5, n_best=2)  # or a model of 40 steps says nothing
 LINES = [
@@ -47,11 +46,7 @@ def test_a_process_without_this_package_translates_as_the_run(toy_run, monkeypat
     (tmp_path / "lines").write_text(json.dumps(LINES))
     words = [tmp_path / "model", tmp_path / "lines", WRONG_BYTES.hex(), tmp_path / "found"]
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run(
-        [sys.executable, "-c", STRANGER, *map(str, words)], cwd=tmp_path, env=env,
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    python("-c", STRANGER, *words, cwd=tmp_path, env=env)
     strangers = json.loads((tmp_path / "found").read_text())
 
     monkeypatch.setattr(long_lines, "parts", lambda ids, limit, *_: [cut(ids, limit)])

@@ -5,12 +5,12 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import threading
 
 from hvd_nmt.data import corpus
 from hvd_nmt.hosts import facts
+from toy import python
 
 ANSWER = """
 import json, sys
@@ -22,12 +22,8 @@ print(json.dumps(facts.gather(json.load(sys.stdin))))
 def test_a_process_answers_the_request_without_tensorflow(tmp_path):
     hosts = ["localhost", "no-such-host.invalid"]
     request = {"hosts": hosts, "run_dir": str(tmp_path / "runs" / "x")}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-X", "importtime", "-c", ANSWER],
-        input=json.dumps(request),
-        capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    words = "-W", "error", "-X", "importtime", "-c", ANSWER
+    done = python(*words, input=json.dumps(request))
     found = json.loads(done.stdout)
     assert found["host"] == socket.gethostname()
     assert found["packages"]["Python"] == ".".join(map(str, sys.version_info[:3]))

@@ -27,11 +27,8 @@ def dry_run(words, cwd):
     (cwd / "hosts").write_text("localhost slots=2\n")
     words = [*words]
     words[words.index("--hostfile") + 1] = "hosts"
-    done = subprocess.run(
-        [sys.executable, "-m", "hvd_nmt.launch", "--dry-run", *words], cwd=cwd,
-        env=toy.environment(cwd), capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    words = "-m", "hvd_nmt.launch", "--dry-run", *words
+    done = toy.python(*words, cwd=cwd, env=toy.environment(cwd))
     return dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
 
 

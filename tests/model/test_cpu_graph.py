@@ -1,8 +1,6 @@
 """What a CPU does for a training step, for scores and for a search, counted and not timed."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
@@ -16,6 +14,7 @@ from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
 from hvd_nmt.training import horovod, optimizer
 from hvd_nmt.training.step import TrainingModel
+from toy import python
 
 TINY = ModelConfig(1, 1, 64, 4, 128, dropout=0.1)
 SMALL = ModelConfig()
@@ -80,8 +79,7 @@ print(cpu_graph.operations(cpu_graph.optimised(traced))["_MklFusedBatchMatMulV2"
 def test_the_fusion_is_seen():
     """With oneDNN, which TensorFlow leaves off on processors without AVX-512 or AMX."""
     wanted = {"TF_ENABLE_ONEDNN_OPTS": "1", "PYTHONPATH": os.path.dirname(cpu_graph.__file__)}
-    command = [sys.executable, "-c", _FUSED]
-    assert subprocess.check_output(command, env=os.environ | wanted, text=True) == "1\n"
+    assert python("-c", _FUSED, env=os.environ | wanted).stdout == "1\n"
 
 
 @pytest.fixture(scope="module")

@@ -4,17 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.model import device
 from hvd_nmt.model import loss as loss_module
 from hvd_nmt.model.loss import Loss, cross_entropy, smoothing_entropy
 
-
-@pytest.fixture(autouse=True, params=["cpu", "gpu"])
-def on(request, monkeypatch):
-    """The graph for the one or the other device, run on this one."""
-    monkeypatch.setattr(device, "is_gpu", lambda: request.param == "gpu")
-
-
+pytestmark = pytest.mark.usefixtures("on")
 TOKENS, WIDTH, VOCABULARY = 13, 8, 24
 
 

@@ -1,8 +1,6 @@
 """The subword tokenizer gives the ids of SentencePiece's own wheel, and text on single lines."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.config import BOS, EOS, PAD
 from hvd_nmt.model.tokenizer import Tokenizer
+from toy import python
 
 LINES = [
     "A man in an orange hat starring at something.",
@@ -44,10 +43,7 @@ json.dump([ids, [processor.decode(line) for line in ids]], sys.stdout)
 def wheel(tmp_path_factory):
     """A model file, and what the wheel makes of LINES with it: ids, and text decoded from them."""
     path = tmp_path_factory.mktemp("spm") / "spm.model"
-    done = subprocess.run(
-        [sys.executable, "-c", WHEEL, path], input=json.dumps(LINES), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    done = python("-c", WHEEL, path, input=json.dumps(LINES))
     return path, *json.loads(done.stdout)
 
 
@@ -89,6 +85,6 @@ def test_refuses_a_model_with_other_ids(tmp_path):
         "sentence_iterator=iter(['a b c d'] * 9), model_writer=open(sys.argv[1], 'wb'),"
         "vocab_size=12, model_type='bpe', hard_vocab_limit=False, minloglevel=2)"
     )
-    subprocess.run([sys.executable, "-c", train, path], check=True)
+    python("-c", train, path)
     with pytest.raises(DataError, match=r"marks the end of a sentence with ids \[2\]"):
         Tokenizer(path)

@@ -1,13 +1,11 @@
 """The vocabulary: the recipe's ids, the same bytes every time."""
 
-import subprocess
-import sys
-
 import pytest
 import sentencepiece
 
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.preparation import subwords
+from toy import python
 
 LINES = [
     "A man in a green jacket waters the old garden behind his house.",
@@ -38,8 +36,7 @@ def test_training_is_deterministic_with_the_ids_of_the_recipe(model):
         f"print(hashlib.sha256(subwords.train({LINES!r}, 200)).hexdigest())"
     )
     environments = ({"PYTHONHASHSEED": seed, "PYTHONPATH": "."} for seed in "12")
-    command = [sys.executable, "-c", script]
-    assert len({subprocess.check_output(command, env=each) for each in environments}) == 1
+    assert len({python("-c", script, env=each).stdout for each in environments}) == 1
 
 
 def test_lines_end_with_eos(model):

@@ -1,8 +1,6 @@
 """The event store, read back with its own reader and with TensorBoard's."""
 
 import math
-import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +20,7 @@ from hvd_nmt.records import event_store
 from hvd_nmt.records.event_store import EventStore
 from hvd_nmt.records.metrics import records
 from hvd_nmt.records.record import Evaluation, Interval, Samples, Start, Stop
+from toy import python
 
 
 def tensorboard_scalars(logdir: Path, tag: str) -> list[tuple[int, float]]:
@@ -124,5 +123,5 @@ from hvd_nmt.telemetry.events import EventWriter
 EventWriter(pathlib.Path({str(tmp_path)!r}), 0.0).write(1, {{"train/loss": 0.25}}, 0.0)
 assert "tensorflow" not in sys.modules
 """
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=600)
+    python("-W", "error", "-c", code)
     assert tensorboard_scalars(tmp_path, "train/loss") == [(1, 0.25)]

@@ -2,13 +2,12 @@
 
 import dataclasses
 import os
-import subprocess
-import sys
 
 import pynvml
 import pytest
 
 from hvd_nmt.telemetry.gpu import GpuProbe, gpu_names, spinning
+from toy import python
 
 V100 = {"index": 0, "uuid": "GPU-00000000-0000-0000-0000-000000000000",
         "name": "Tesla V100-SXM2-16GB"}  # fmt: skip
@@ -103,8 +102,6 @@ def test_without_a_driver_or_its_library_the_reason_is_told(nvml_library, tmp_pa
     # On a machine with a driver the real library must not be found, so a broken one goes first.
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"no library")
     code = "from hvd_nmt.telemetry.gpu import GpuProbe; print(GpuProbe().unavailable)"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True,
-        env=os.environ | {"LD_LIBRARY_PATH": os.fspath(tmp_path)},
-    )  # fmt: skip
+    environment = os.environ | {"LD_LIBRARY_PATH": os.fspath(tmp_path)}
+    done = python("-W", "error", "-c", code, env=environment)
     assert done.stdout == "no NVIDIA driver: NVML Shared Library Not Found\n"

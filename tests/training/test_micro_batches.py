@@ -1,9 +1,6 @@
 """Slices of a step: the same curve and weights, in less memory; how many a rank takes."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -142,11 +139,7 @@ def test_a_loss_that_is_not_finite_in_any_slice_is_noticed(monkeypatch, row):
 @pytest.mark.long
 def test_memory_falls(tmp_path):
     """In a process of its own, whose activations are most of what it needs."""
-    done = subprocess.run(
-        [sys.executable, os.fspath(PEAK)], env=toy.environment(tmp_path),
-        capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = toy.python(PEAK, env=toy.environment(tmp_path))
     before, sliced, whole = json.loads(done.stdout)
     assert sliced - before < 0.6 * (whole - before)
 

@@ -10,7 +10,6 @@ import tf_keras as keras
 
 from hvd_nmt.checkpoints.state import keyed_variables
 from hvd_nmt.config import TrainingConfig
-from hvd_nmt.model import device
 from hvd_nmt.training import horovod
 from hvd_nmt.training.adam import Adam
 from hvd_nmt.training.exchange.all_reduce import AllReduce
@@ -29,12 +28,6 @@ def _one_rank():
     rank = horovod.init()
     assert rank.size == 1
     # No leave(): tests of other modules in this process may use Horovod too.
-
-
-@pytest.fixture(params=["cpu", "gpu"])
-def on(request, monkeypatch):
-    """The graph for the one or the other device, run on this one."""
-    monkeypatch.setattr(device, "is_gpu", lambda: request.param == "gpu")
 
 
 def weights():

@@ -5,14 +5,13 @@ import json
 import os
 import random
 import re
-import subprocess
-import sys
 
 import pytest
 
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.translation import scoring
 from hvd_nmt.translation.scoring import Text
+from toy import python
 
 WORDS = ["der", "Mann", "sieht", "den", "roten", "Hund", "im", "Haus", "singt", ",", "weil", "es"]
 LINES = 60
@@ -50,13 +49,11 @@ def sacrebleu(folder, references, systems, *options):
     for text in (*references, *systems):
         path = folder / text.name
         path.write_text("".join(line + "\n" for line in text.lines), encoding="utf-8")
-    command = [
-        sys.executable, "-c", COMMAND, *(text.name for text in references), "-i",
+    done = python(
+        "-c", COMMAND, *(text.name for text in references), "-i",
         *(text.name for text in systems), "-m", "bleu", "chrf", "ter", "--format", "json",
-        "-w", "6", *options,
-    ]  # fmt: skip
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+        "-w", "6", *options, cwd=folder,
+    )  # fmt: skip
     return json.loads(done.stdout)
 
 
