@@ -18,7 +18,7 @@ ctranslate2: for the engine CTranslate2 (pip install ctranslate2), several times
 takes and gives pieces of spm.model. int8 makes a quarter of the size, float16 and bfloat16 half;
 some translations change. --verify-on counts them. --shortlist learns from the run's training pairs
 which target pieces go with which source pieces. Only those of a batch are searched, so that a
-translation depends a little on its batch. It is for large vocabularies.
+translation depends a little on its batch. It is for large vocabularies and one direction.
 
 argos: packages that Argos Translate and LibreTranslate install, one for each direction of a model
 with tags. They hold a CTranslate2 model, and are searched as Argos Translate does.
@@ -51,7 +51,7 @@ from hvd_nmt.common.progress import announce
 from hvd_nmt.common.units import data_size
 from hvd_nmt.config import command_line
 from hvd_nmt.data.text import read_lines
-from hvd_nmt.formats import Quantization
+from hvd_nmt.formats import Quantization, shortlist
 from hvd_nmt.translation.settings import Search, Settings
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class ExportOptions:
     quantization: Quantization = "float32"
     """of ctranslate2, argos: int8, float16, bfloat16; the form of its weights"""
     shortlist: bool = False
-    """of ctranslate2: search only target pieces that go with the source's, by the training data"""
+    """of ctranslate2: search only pieces that go with the source"""
     languages: str = ""
     """for argos: a direction as en-de (default: all of the run)"""
     verify_on: Path | None = None
@@ -105,7 +105,7 @@ def main(options: ExportOptions) -> None:
         if not (lines := list(islice(text, 100))):
             raise DataError(f"{options.verify_on} has no text: give a file with some lines.")
     if options.shortlist:
-        RunDirectory(options.run).data()  # learned from them
+        shortlist.training_pairs(options.run)  # before anything is read
     RunDirectory(options.run).import_tensorflow()
     from hvd_nmt.formats import argos, card, ctranslate2, run_to_send, saved_model
 

@@ -72,7 +72,7 @@ def test_a_shortlist_limits_what_the_export_translates_to(tmp_path, capsys, monk
         assert set(line) <= {*letter, *" \u2047"}, "nothing but the candidates and unk"
     monkeypatch.setattr(corpus.DataManifest, "directions", [("en", "de"), ("en", "fr")])
     words[words.index(str(out))] = str(tmp_path / "of-two")
-    assert "is for one direction, and" in refused(2, export, *words)
+    assert "and --shortlist is for one" in refused(2, export, *words)
 
 
 @pytest.mark.both_tensorflows

@@ -18,7 +18,7 @@ LINES = {
     "hvd_nmt.data": 1_494,
     "hvd_nmt.diagnosis": 500,
     "hvd_nmt.explain": 1_587,
-    "hvd_nmt.formats": 1_613,
+    "hvd_nmt.formats": 1_614,
     "hvd_nmt.hosts": 929,
     "hvd_nmt.launching": 1_182,
     "hvd_nmt.model": 1_919,

@@ -32,15 +32,8 @@ _ITERATIONS = 4
 
 
 def write(folder: Path, run: Path, source_pieces: Sequence[str], pieces: Sequence[str]) -> None:
-    """Write `vmap.txt`, learned from the run's training pairs.
-
-    Raises DataError if they are not here, and ConfigError if they have several directions: pieces
-    of one source word in several languages would crowd each other out.
-    """
-    data = corpus.load(RunDirectory(run).data()[0])
-    if len(data.manifest.directions) > 1:
-        raise ConfigError(f"--shortlist is for one direction, and {run} has several: leave it out.")
-    pairs = _sample(data.train)
+    """Write `vmap.txt`, learned from the run's training pairs; raises what they do."""
+    pairs = _sample(training_pairs(run))
     announce(f"learning the shortlist from {len(pairs):,} training pairs")
     candidates = shortlist(pairs, len(pieces))
     always = [*frequent(pairs, len(pieces)), *candidates.pop(EOS, [])]  # no engine looks eos up
@@ -55,6 +48,14 @@ def write(folder: Path, run: Path, source_pieces: Sequence[str], pieces: Sequenc
         if targets and (_is_one_word(piece) or not piece)
     ]
     (folder / FILE).write_text("".join(lines), encoding="utf-8")
+
+
+def training_pairs(run: Path) -> ParallelCorpus:
+    """Those of the run; DataError: not here, ConfigError: of several, which would compete."""
+    data = corpus.load(RunDirectory(run).data()[0])
+    if len(data.manifest.directions) > 1:
+        raise ConfigError(f"{run} has several directions, and --shortlist is for one: omit it.")
+    return data.train
 
 
 def frequent(pairs: Pairs, n_targets: int) -> list[int]:
@@ -97,8 +98,7 @@ def lexical_table(pairs: Pairs, n_targets: int) -> tuple[np.ndarray, np.ndarray]
 
 def _sample(pairs: ParallelCorpus) -> Pairs:
     """Evenly taken pairs with at most `_MOST_LINKS` links."""
-    links = int(_links(pairs.source.lengths, pairs.target.lengths).sum())
-    every = math.ceil(links / _MOST_LINKS) or 1
+    every = math.ceil(_links(pairs.source.lengths, pairs.target.lengths).sum() / _MOST_LINKS) or 1
     return [(pairs.source[i], pairs.target[i]) for i in range(0, len(pairs), every)]
 
 

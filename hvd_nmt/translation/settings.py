@@ -27,7 +27,7 @@ class Settings:
     """auto, float32, bfloat16, float16 or int8; auto: 16 bits on GPUs that are good at it, float32
     on processors and for scores. int8 needs --backend ctranslate2, is a little less exact"""
     shortlist: bool = False
-    """of --backend ctranslate2: search only target pieces that go with those of the batch"""
+    """of --backend ctranslate2: only pieces that go with the source"""
     decoding: OmitArgPrefixes[Decoding] = dataclasses.field(default_factory=Decoding)
 
     def __post_init__(self) -> None:
