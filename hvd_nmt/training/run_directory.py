@@ -209,7 +209,7 @@ def require_same_run(setup: RunSetup, newest: Checkpoint | None, log: Log) -> No
         if decides or name.startswith(_DECIDES_RESUME):
             raise RunError(
                 f"The run in {run_dir} was started with {name} {old}, not {new}: use the old "
-                "value, or give another --run-dir."
+                f"value (--config {run.config}), or give another --run-dir."
             )
         if name != "run_dir":
             log(f"Changed since this run was started: {name} {old} -> {new}")
