@@ -51,7 +51,7 @@ def round_trip_ms(peers: Collection[str]) -> float | None:
     Each is the shortest of the last minutes: what waits before a full link is no part of it.
     """
     trips_us = []
-    for connection in psutil.Process().net_connections("tcp"):
+    for connection in psutil.Process().net_connections("tcp") if peers else ():
         if connection.raddr and connection.raddr.ip.removeprefix("::ffff:") in peers:
             with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
                 duplicate = socket.socket(fileno=connection.fd)
