@@ -31,9 +31,9 @@ SMALL = (
     "--model.encoder-layers", "1", "--model.decoder-layers", "1", "--model.width", "16",
     "--model.heads", "2", "--model.feed-forward-width", "32", "--model.max-length", "32",
     "--training.tokens-per-step", "128", "--training.warmup-steps", "20",
-    "--training.learning-rate", "1", "--training.precision", "float32",
-    "--training.optimizer", "adam", "--training.decay", "transformer_policy",
-    "--training.weight-decay", "0", "--model.positions", "sinusoidal", "--model.dropout", "0.1",
+    "--training.learning-rate", "1", "--training.optimizer", "adam",
+    "--training.decay", "transformer_policy", "--training.weight-decay", "0",
+    "--model.positions", "sinusoidal", "--model.dropout", "0.1", "--training.precision", "float32",
     "--training.log-every", "1", "--evaluation.every-steps", "100",
     "--telemetry.interval-s", "0.2", "--telemetry.no-report",
 )  # fmt: skip

@@ -66,9 +66,7 @@ def run_config(kind: type[Options], name: str, description: str, argv: Sequence[
     lines = [f"  --preset {name:9}  {line}" for name, (line, _) in table.items()]
     files = "  --config FILE.yaml  values over the preset, such as config.yaml of any run"
     text = "\n".join([description, "Presets (default: demo):", *lines, files])
-    fields = dataclasses.fields(Config)
-    defaults = kind(**{field.name: getattr(default, field.name) for field in fields})
-    return options(kind, name, text, words, defaults)
+    return options(kind, name, text, words, kind(**vars(default)))
 
 
 def is_first_rank() -> bool:

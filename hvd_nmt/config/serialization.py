@@ -24,15 +24,17 @@ and any value of them is read over"""
 
 
 def load(path: Path, default: Config | None = None) -> Config:
-    """Read a YAML file of configuration values, such as config.yaml of a run, over a default.
+    """Read a YAML file of configuration values, over a default.
 
-    ConfigError: it is no mapping, has an unknown key or a value of the wrong type.
+    A run's config.yaml is whole: what its version lacked has the schema's value, with which it
+    trained. ConfigError: it is no mapping, has an unknown key or a value of the wrong type.
     """
-    default = default or Config()
-    values = [(name.rpartition(".")[2], value) for name, value in flat(as_plain(default))]
+    values = [(name.rpartition(".")[2], value) for name, value in flat(as_plain(Config()))]
     others = {name for name, value in values if not isinstance(value, str) or value == AUTO}
     texts = {name for name, _ in values} - others  # wherever in the configuration they are
-    return from_plain(read_yaml(path, texts), str(path), default)
+    given = read_yaml(path, texts)
+    whole = given.keys() >= get_type_hints(Config).keys()
+    return from_plain(given, str(path), default if default and not whole else Config())
 
 
 def read_yaml(path: Path, texts: Collection[str] = ()) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from hvd_nmt.config.mixture import AS_IS, END, Stage
 from hvd_nmt.config.schema import Count
 
 PRESETS = configuration.presets()
+GOLDEN = Path(__file__).resolve().parents[1] / "golden/run/config.yaml"
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +42,12 @@ def test_a_preset_is_valid_explained_and_the_same_from_config_yaml(name, tmp_pat
     # It names every value: what it is loaded over does not matter.
     assert configuration.load(path) == configuration.load(path, PRESETS["big"][1]) == preset
     assert from_command_line("--config", str(path)) == preset
+
+
+def test_what_a_run_of_an_older_version_lacks_is_the_schemas_not_the_presets():
+    found = from_command_line("--config", str(GOLDEN), "--preset", "small")
+    assert (found.training.optimizer, found.training.decay) == ("adam", "transformer_policy")
+    assert found == configuration.load(GOLDEN)
 
 
 def test_no_argument_is_the_demo():
