@@ -33,6 +33,16 @@ def text(tmp_path):
     return path
 
 
+def end_without_a_reader(out):
+    """How `translate.py` of an export ends when nobody reads any more: its exit code and stderr."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    with open(writes, "wb") as pipe:
+        words = [sys.executable, out / "translate.py"]
+        done = subprocess.run(words, input=b"dog\n", stdout=pipe, stderr=subprocess.PIPE)
+    return done.returncode, done.stderr.decode()
+
+
 @pytest.mark.both_tensorflows
 def test_ctranslate2_is_written_explained_and_compared(tmp_path, capsys):
     out, run = tmp_path / "model", GOLDEN / "run"
@@ -49,6 +59,7 @@ def test_ctranslate2_is_written_explained_and_compared(tmp_path, capsys):
     line = (GOLDEN / "data" / "dev.en").read_text().splitlines()[0]
     assert f"translate([{line!r}])" in code
     assert done.stdout == f"{export.translated([line], out)}\n"
+    assert end_without_a_reader(out) == (0, "")
     assert export.main(words) == 2
     assert capsys.readouterr().err == (
         f"hvd_nmt.export: {out} already exists: choose another --out, or remove it first.\n"
@@ -86,6 +97,8 @@ def test_saved_model_is_written_and_compared_on_given_text(toy_run, text, tmp_pa
         cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PATH": PATH},
     )  # fmt: skip
     assert "serving_default" in shown.stdout, shown.stderr
+    code, stderr = end_without_a_reader(tmp_path / "model")
+    assert (code, "BrokenPipe" in stderr) == (0, False), stderr
 
 
 def test_a_run_to_send_translates_without_moments(toy_run, text, tmp_path, capsys):
