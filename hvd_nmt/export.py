@@ -104,17 +104,14 @@ def main(options: ExportOptions) -> None:
         text = (line for line in read_lines(options.verify_on, lenient=True) if line.strip())
         if not (lines := list(islice(text, 100))):
             raise DataError(f"{options.verify_on} has no text: give a file with some lines.")
-    if options.shortlist:
-        shortlist.training_pairs(options.run)  # before anything is read
+    pairs = shortlist.training_pairs(options.run) if options.shortlist else None
     RunDirectory(options.run).import_tensorflow()
     from hvd_nmt.formats import argos, card, ctranslate2, run_to_send, saved_model
 
     print(f"reading     {find(options.run, options.checkpoint)}")
     what, directions = (options.run, options.checkpoint, options.out), []
     if options.to == "ctranslate2":
-        ctranslate2.convert(
-            *what, options.quantization, options.decoding, options.license, options.shortlist
-        )
+        ctranslate2.convert(*what, options.quantization, options.decoding, options.license, pairs)
     elif options.to == "argos":
         directions = argos.convert(*what, options.quantization, options.languages, options.license)
     elif options.to == "run":
@@ -164,14 +161,15 @@ def _report(
     for triple in different[:3]:
         print("  {}\n    run     {}\n    export  {}".format(*triple))
     if different and options.to == "ctranslate2":
+        cause, last, more = "Other rounding", "two", ""
+        if options.shortlist:
+            cause, last, more = "Other rounding or a shortlist", "three", " --shortlist"
         print(
-            f"Other rounding{' or a shortlist' if options.shortlist else ''} chooses other lines "
-            "of nearly equal score. Compare BLEU with and without the last "
-            f"{'three' if options.shortlist else 'two'} options:\n"
+            f"{cause} chooses other lines of nearly equal score. Compare BLEU with and without the "
+            f"last {last} options:\n"
             f"  python -m hvd_nmt.evaluate --run {shlex.quote(os.fspath(options.run))} "
             f"--checkpoint {shlex.quote(options.checkpoint)} --backend ctranslate2 "
-            f"--precision {options.quantization.removesuffix('_float32')}"
-            f"{' --shortlist' if options.shortlist else ''}"
+            f"--precision {options.quantization.removesuffix('_float32')}{more}"
         )
 
 

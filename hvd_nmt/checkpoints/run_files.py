@@ -181,11 +181,11 @@ def reached(lines: Iterable[Line], start_id: str) -> dict[str, int]:
 def new_directory(path: Path) -> Iterator[Path]:
     """Make a directory, complete or not at all; yields it under another name.
 
-    ConfigError: it is there already; DataError: it cannot be written.
+    ConfigError: it is there already, or cannot be written.
     """
-    with exclusive(path):
+    with exclusive(path, ConfigError):
         require_free(path)
-        with replacing(path) as draft:
+        with replacing(path, ConfigError) as draft:
             yield draft
 
 

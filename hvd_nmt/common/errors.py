@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, Self, TextIO, cast, final
 
 from hvd_nmt.common.rank_environment import START_ID
@@ -126,19 +127,13 @@ _FIRST_SPEAKS_S = 5.0
 """seconds for rank 0 to print the same: its launcher then ends the others before they do"""
 
 
-class CommandEnd:
-    """How a command ended."""
-
-    exit_code = 0
-
-
 @contextlib.contextmanager
-def reported(command: str, speak: bool = True) -> Iterator[CommandEnd]:
+def reported(command: str, speak: bool = True) -> Iterator[SimpleNamespace]:
     """Turn a person's mistake into an exit code and, after `command`, one sentence on stderr.
 
     Ranks other than the first do not `speak`: they print only errors that not all have.
     """
-    outcome, message, is_own = CommandEnd(), "", True
+    outcome, message, is_own = SimpleNamespace(exit_code=0), "", True
     try:
         yield outcome
     except UserError as error:

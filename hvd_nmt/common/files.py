@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.common.errors import ConfigError, DataError, RunError, UserError, unwritten
 
 
 @dataclass(frozen=True)
@@ -124,11 +124,11 @@ def is_locked(stream: IO[Any]) -> bool:
 
 
 @contextmanager
-def exclusive(path: Path) -> Iterator[None]:
+def exclusive(path: Path, kind: type[UserError] = DataError) -> Iterator[None]:
     """Waits until no other process on this host holds `path`, and holds it.
 
-    The lock is on a file `.<name>.lock` beside it, removed at the end. DataError: that cannot be
-    written.
+    The lock is on a file `.<name>.lock` beside it, removed at the end. An error of this `kind`:
+    that cannot be written.
     """
     path = followed(path)
     name = path.with_name(f".{path.name}.lock")
@@ -137,7 +137,7 @@ def exclusive(path: Path) -> Iterator[None]:
         while not try_lock(lock := name.open("ab"), wait=True):
             lock.close()  # who held it has removed it
     except OSError as error:
-        raise _unwritten(path, error) from None
+        raise _unwritten(path, error, kind) from None
     with lock:
         try:
             _recover(path)
@@ -146,13 +146,15 @@ def exclusive(path: Path) -> Iterator[None]:
             name.unlink(missing_ok=True)
 
 
-def _unwritten(path: Path, error: OSError) -> DataError:
-    why = error.strerror or error
-    return DataError(f"Cannot write {path} ({why}): fix that, or choose another --out.")
+def _unwritten(path: Path, error: OSError, kind: type[UserError]) -> UserError:
+    fault = f"Cannot write {path} ({error.strerror or error}): fix that, or"
+    if kind is RunError:
+        return unwritten(f"{fault} use a copy of the run.", error)
+    return kind(f"{fault} choose another --out.")
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, kind: type[UserError] = DataError) -> Iterator[Path]:
     """Builds a directory under another name and puts it in place when it is complete.
 
     Use inside `exclusive(path)`. Yields an empty directory on the disk of `path`; at the end it
@@ -170,15 +172,18 @@ def replacing(path: Path) -> Iterator[Path]:
             path.rename(old)
         rename_together([(new, path)])
     except OSError as error:
-        raise _unwritten(path, error) from error
+        raise _unwritten(path, error, kind) from error
     finally:
         _recover(path)
 
 
 def require_free(path: Path) -> None:
-    """See that an output replaces nothing, an empty directory apart; else ConfigError."""
+    """See that an output can be made, and replaces an empty directory at most; else ConfigError."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ConfigError(f"{path} already exists: choose another --out, or remove it first.")
+    folder = next(folder for folder in followed(path).absolute().parents if folder.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ConfigError(f"{folder} is no directory that can be written: choose another --out.")
 
 
 def _asides(path: Path) -> tuple[Path, Path]:

@@ -22,6 +22,7 @@ from hvd_nmt.checkpoints.weights import load_model, manifest_of
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import exclusive, replacing
 from hvd_nmt.config import BOS, EOS, UNK
+from hvd_nmt.data.corpus import ParallelCorpus
 from hvd_nmt.formats import Quantization, card, shortlist
 from hvd_nmt.model.batching import batches
 from hvd_nmt.model.decoding import EXTRA_TOKENS, Decoding
@@ -56,18 +57,17 @@ vmap.txt, a shortlist, only target pieces that go with the source are searched (
 
 def convert(
     run: Path, checkpoint: str, out: Path, quantization: Quantization = "float32",
-    decoding: Decoding = DEFAULT, licence: str = "", has_shortlist: bool = False,
+    decoding: Decoding = DEFAULT, licence: str = "", pairs: ParallelCorpus | None = None,
 ) -> None:  # fmt: skip
     """Write a checkpoint as a CTranslate2 model directory, complete or not at all.
 
-    Its program searches with the options of `decoding`. Raises what `new_directory` does,
-    ConfigError if CTranslate2 is not installed or cannot search so, RunError if the run or the
-    checkpoint cannot be used, and DataError if a shortlist has no training data to learn from.
+    Its program searches with the options of `decoding`, and with a shortlist if there are `pairs`
+    to learn it from. Raises what `new_directory` does, ConfigError if CTranslate2 is not installed,
+    and RunError if the run or the checkpoint cannot be used.
     """
-    require_possible(decoding)
     prefix = find(run, checkpoint)
     with new_directory(out) as draft:
-        max_length, start = write_model(draft, run, prefix, quantization, has_shortlist)
+        max_length, start = write_model(draft, run, prefix, quantization, pairs)
         is_learned = RunDirectory(run).read_config().model.positions == "learned"
         program = _program(run, RunDirectory(run).decoding(decoding), max_length, start)
         (draft / card.PROGRAM).write_text(program, encoding="utf-8")
@@ -92,22 +92,24 @@ def cached(
     kind = f"{quantization}-shortlist" if has_shortlist else quantization
     path = run / "exports" / f"ctranslate2-{kind}-{prefix.name}-{identity}"
     if not path.exists():
-        with exclusive(path):
+        pairs = shortlist.training_pairs(run) if has_shortlist else None
+        with exclusive(path, RunError):
             if not path.exists():  # another process may have made it while we waited
-                with replacing(path) as draft:
-                    write_model(draft, run, prefix, quantization, has_shortlist)
+                with replacing(path, RunError) as draft:
+                    write_model(draft, run, prefix, quantization, pairs)
     return path
 
 
 def write_model(
-    folder: Path, run: Path, prefix: Path, quantization: Quantization, has_shortlist: bool = False
-) -> tuple[int, list[str]]:
+    folder: Path, run: Path, prefix: Path, quantization: Quantization,
+    pairs: ParallelCorpus | None = None,
+) -> tuple[int, list[str]]:  # fmt: skip
     """Write CTranslate2's files and the vocabularies; longest line and first pieces of a target."""
     require_package()
     tokenizers = Tokenizers.of(*RunDirectory(run).vocabularies())
     pieces = tokenizers.target.pieces
-    if has_shortlist:
-        shortlist.write(folder, run, tokenizers.source.pieces, pieces)
+    if pairs is not None:
+        shortlist.write(folder, pairs, tokenizers.source.pieces, pieces)
     model, _ = load_model(run, os.fspath(prefix))
     specification(model, tokenizers.source.pieces, pieces, quantization).save(os.fspath(folder))
     # Some imported models have bos after the zero vector that their decoder starts from.
@@ -130,7 +132,6 @@ class CTranslate2Translator:
         self, path: Path, decoding: Decoding = DEFAULT, given: Mapping[str, Any] | None = None
     ) -> None:
         """`given`: options of CTranslate2's search that are used instead of those that suit it."""
-        require_possible(decoding)
         self._decoding, self._given = decoding, {**(given or {})}
         package = require_package()
         try:
@@ -206,16 +207,6 @@ class CTranslate2Translator:
             score = logp / self._decoding.penalty(max(1, len(ids)))
             translations.append(Translation(ids, score))
         return sorted(translations, key=lambda translation: -translation.score)
-
-
-def require_possible(decoding: Decoding) -> None:
-    """See that CTranslate2 can do what is asked for, with the result our own search would give."""
-    for name in ("sample", "coverage_penalty", "min_length", "no_repeat_ngram"):
-        if getattr(decoding, name):
-            raise ConfigError(
-                f"--backend ctranslate2 does not know --{name.replace('_', '-')} as TensorFlow "
-                "does: use --backend tensorflow."
-            )
 
 
 def require_package() -> ModuleType:

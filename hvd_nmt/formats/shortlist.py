@@ -31,9 +31,11 @@ _BLOCK_LINKS = 10_000_000  # sorted at once
 _ITERATIONS = 4
 
 
-def write(folder: Path, run: Path, source_pieces: Sequence[str], pieces: Sequence[str]) -> None:
-    """Write `vmap.txt`, learned from the run's training pairs; raises what they do."""
-    pairs = _sample(training_pairs(run))
+def write(
+    folder: Path, training: ParallelCorpus, source_pieces: Sequence[str], pieces: Sequence[str]
+) -> None:
+    """Write `vmap.txt`, learned from training pairs."""
+    pairs = _sample(training)
     announce(f"learning the shortlist from {len(pairs):,} training pairs")
     candidates = shortlist(pairs, len(pieces))
     always = [*frequent(pairs, len(pieces)), *candidates.pop(EOS, [])]  # no engine looks eos up

@@ -290,7 +290,6 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
                 "--backend ctranslate2 translates with one checkpoint: give one, or the mean that "
                 "hvd_nmt.average makes of several."
             )
-        ctranslate2.require_possible(settings.decoding)  # before a model is made for nothing
         stored = "float32" if settings.precision == "auto" else settings.precision
         path = ctranslate2.cached(run, which[0], stored, settings.shortlist)
         backend = ctranslate2.CTranslate2Translator(path, settings.decoding)

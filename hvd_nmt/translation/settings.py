@@ -9,9 +9,6 @@ from tyro.conf import Fixed, OmitArgPrefixes, Suppress
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.model.decoding import Decoding
 
-Backend = Literal["tensorflow", "ctranslate2"]
-Arithmetic = Literal["auto", "float32", "bfloat16", "float16", "int8"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -21,9 +18,9 @@ class Settings:
     """language to translate to, if the model knows several; its tag begins a line without one"""
     batch_tokens: int = 4096
     """source tokens translated at once, with padding; less needs less memory"""
-    backend: Backend = "tensorflow"
+    backend: Literal["tensorflow", "ctranslate2"] = "tensorflow"
     """ctranslate2 is faster; it is made from the checkpoint on first use"""
-    precision: Arithmetic = "auto"
+    precision: Literal["auto", "float32", "bfloat16", "float16", "int8"] = "auto"
     """auto, float32, bfloat16, float16 or int8; auto: 16 bits on GPUs that are good at it, float32
     on processors and for scores. int8 needs --backend ctranslate2, is a little less exact"""
     shortlist: bool = False
@@ -37,6 +34,12 @@ class Settings:
             raise ConfigError("--precision int8 needs --backend ctranslate2.")
         if self.shortlist and self.backend != "ctranslate2":
             raise ConfigError("--shortlist needs --backend ctranslate2.")
+        for name in ("sample", "coverage_penalty", "min_length", "no_repeat_ngram"):
+            if self.backend == "ctranslate2" and getattr(self.decoding, name):
+                raise ConfigError(
+                    f"--backend ctranslate2 does not know --{name.replace('_', '-')} as TensorFlow "
+                    "does: use --backend tensorflow."
+                )
 
     def exact(self) -> "Settings":
         """The same for scores: float32 where it was left open."""

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from hvd_nmt.checkpoints import run_files
 from hvd_nmt.checkpoints.weights import load_model
-from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.common.errors import ConfigError, DataError, RunError
 from hvd_nmt.config import BOS, EOS, ModelConfig
 from hvd_nmt.formats import ctranslate2
 from hvd_nmt.formats.ctranslate2 import CTranslate2Translator
@@ -22,6 +22,7 @@ from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.transformer import build_transformer
 from hvd_nmt.model.translator import Translator
 from hvd_nmt.telemetry import host
+from hvd_nmt.translation.settings import Settings
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 PIECES = ["<pad>", "</s>", "<s>", "<unk>", *(f"piece{i}" for i in range(34))]
@@ -168,10 +169,16 @@ def test_an_export_is_kept_until_the_checkpoint_changes(toy_run, tmp_path):
     assert ctranslate2.cached(run, "model.ckpt-40") != first
 
 
-def test_what_cannot_be_done_is_one_sentence(exported, monkeypatch):
+def test_what_cannot_be_done_is_one_sentence(exported, monkeypatch, tmp_path):
     for wish in (Decoding(sample=True), Decoding(coverage_penalty=0.2), Decoding(min_length=2)):
         with pytest.raises(ConfigError, match="use --backend tensorflow"):
-            CTranslate2Translator(exported, wish)
+            Settings(backend="ctranslate2", decoding=wish)
+    run = shutil.copytree(GOLDEN / "run", tmp_path / "run")
+    with pytest.raises(DataError, match="The training data are not in"):
+        ctranslate2.cached(run, "latest", has_shortlist=True)
+    (run / "exports").write_text("no directory, and nothing is left of what was refused")
+    with pytest.raises(RunError, match=r"float32-.* \(File exists\): fix that, or use a copy"):
+        ctranslate2.cached(run, "latest")
     encoder = "ctranslate2.specs.transformer_spec.TransformerEncoderSpec"
     monkeypatch.setattr(encoder, lambda layers, num_heads, pre_norm, activation: None)
     with pytest.raises(ConfigError, match="pip install -U"):
