@@ -137,6 +137,7 @@ def assert_one_sentence(done: subprocess.CompletedProcess[str], code: int, *word
     ("code", "options", "words"),
     [
         (2, "--preset smal", ("'small'",)),
+        (2, "--training.max-stepz 3", ("no option --training.max-stepz",)),
         (2, "--model.heads 3", ("model.width 16", "model.heads 3")),
         # On a GPU positions beyond the last would be zeros, without a word.
         (2, "--model.positions learned --model.max-length 2", ("raise --model.max-length to",)),
@@ -161,13 +162,6 @@ def test_a_mistake_is_one_sentence(
         os.truncate(tmp_path / "torn" / "train.en.ids.npy", 20)
     assert_one_sentence(train(*options.split()), code, *words)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
-
-
-def test_an_option_that_does_not_exist_is_named(train) -> None:
-    done = train("--training.max-stepz", "3")
-    assert done.returncode == 2
-    assert "--training.max-stepz" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.fixture(scope="module")

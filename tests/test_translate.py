@@ -124,12 +124,13 @@ def test_mistakes_are_one_sentence_and_an_exit_code(run, pipe, tmp_path):
     text = tmp_path / "text"
     text.write_text("dog\n")
     inputs = ("--input", str(text))
+    missing = f"Cannot write {tmp_path}/a/b (No such file or directory): make its directory, or"
     for options, code, message, *given in [
         ([], 3, "stdin is compressed: unpack it, or give a", b"\x1f\x8b\x08\x00 dog"),
         ([], 3, "stdin is UTF-16, not UTF-8: convert it with", "dog\n".encode("utf-16")),
         (["--input", str(tmp_path / "none")], 3, f"There is no file {tmp_path / 'none'}: check"),
         ([*inputs, "--output", str(text)], 2, f"{text} is the input: give the outp"),
-        (["--output", str(tmp_path / "a/b")], 2, f"Cannot write {tmp_path / 'a/b'}: No such"),
+        (["--output", str(tmp_path / "a/b")], 2, missing),
         (["--checkpoint", "latest"], 4, f"{run} has no checkpoint"),
         (["--n-best", "2"], 2, "--n-best gives several translations of a line: add --json."),
     ]:
@@ -176,6 +177,8 @@ def test_help_and_mistakes_do_not_wait_for_tensorflow():
         "        try: print(command.main(words), file=sys.stderr)\n"
         "        except SystemExit as end: print(end.code, file=sys.stderr)\n"
         "print(average.main('--run x --last 3 --best 2'.split()), file=sys.stderr)\n"
+        "words = '--run x --backend ctranslate2 --sample'.split()\n"
+        "print(translate.main(words), file=sys.stderr)\n"
         "for command in (translate, average, export):  # of what is no run\n"
         "    words = ['--to', 'ctranslate2', '--out', 'y'] if command is export else []\n"
         "    print(command.main(['--run', 'x', *words]), file=sys.stderr)\n"
@@ -184,7 +187,7 @@ def test_help_and_mistakes_do_not_wait_for_tensorflow():
     done = python("-c", check)
     assert "Traceback" not in done.stderr
     codes = [line for line in done.stderr.splitlines() if line in ("0", "2", "4")]
-    assert codes == ["0"] * 6 + ["2"] * 7 + ["4"] * 3
+    assert codes == ["0"] * 6 + ["2"] * 8 + ["4"] * 3
     for option in ("--beam-size", "--last"):
         assert option in done.stdout
         assert option in done.stderr

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -137,10 +137,7 @@ def _identity(job: FileJob, checkpoints: Sequence[Path]) -> str:
 
 def _find_lines(output: Output, part: Path, mark: Path, job: str) -> None:
     """Counts the lines of a killed job; half a line behind them is cut off."""
-    is_ours = False
-    with suppress(OSError):
-        is_ours = try_lock(output.stream)  # held until this process ends, however it ends
-    if not is_ours:
+    if not try_lock(output.stream):  # held until this process ends, however it ends
         raise ConfigError(f"{part} is being written by another process: wait for it, or end it.")
     output.stream.seek(0)
     count = end = 0
@@ -181,8 +178,9 @@ def _explained(path: Path | None) -> Iterator[None]:
     except OSError as error:
         if path is None:  # Python flushes stdout once more at exit and must not fail then
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        name = path or "stdout"
-        raise ConfigError(f"Cannot write {name}: {error.strerror or error}.") from None
+        remedy = "make its directory" if isinstance(error, FileNotFoundError) else "fix that"
+        fault = f"Cannot write {path or 'stdout'} ({error.strerror or error})"
+        raise ConfigError(f"{fault}: {remedy}, or give another --output.") from None
 
 
 def _translate_all(job: FileJob, loaded: Engine, output: Output) -> None:
