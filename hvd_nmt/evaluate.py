@@ -65,11 +65,12 @@ class EvaluateOptions:
     def __post_init__(self) -> None:
         if self.run is None and not self.hypotheses:
             raise ConfigError("Nothing to score: give --run, --hypotheses, or both.")
-        for name in ("checkpoint", "source", "keep", "test_set"):
-            if self.run is None and getattr(self, name):
-                raise ConfigError(
-                    f"--{name.replace('_', '-')} needs --run, the directory of a run."
-                )
+        usual, chosen = SearchSettings().output_options(), self.settings.output_options()
+        given = [name for name, value in chosen.items() if usual.get(name) != value]
+        given += [name for name in ("checkpoint", "source", "keep", "test_set") if vars(self)[name]]
+        if self.run is None and given:
+            option = given[0].replace("_", "-")
+            raise ConfigError(f"--{option} needs --run, the directory of a run.")
         if self.test_set and (self.source or self.reference):
             raise ConfigError("--test-set has its own text: remove --source and --reference.")
         if self.run is None and not self.reference:
@@ -131,8 +132,10 @@ def main(options: EvaluateOptions) -> None:
             training = RunDirectory(options.run).read_config().evaluation
             before = trained.get("", tokenizer)
             other = f", tokenizer {before}" if before != tokenizer else ""
+            how = "" if settings.backend == "tensorflow" else f", --backend {settings.backend}"
+            how += " --shortlist" if settings.shortlist else ""
             print(
-                f"\nTranslated {source.name} with beam {settings.decoding.beam_size}.\n"
+                f"\nTranslated {source.name} with beam {settings.decoding.beam_size}{how}.\n"
                 "Evaluations in training: "
                 f"{f'at most {training.sentences:,}' if training.sentences else 'all'} "
                 f"dev sentences, beam {training.beam_size}{other}."

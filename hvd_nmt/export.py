@@ -65,7 +65,7 @@ class ExportOptions:
     run: Path
     """run directory; it has checkpoints, config.yaml and spm.model"""
     to: Literal["saved-model", "ctranslate2", "argos", "run"]
-    """TensorFlow with text in and out; CTranslate2; LibreTranslate; or a run without moments"""
+    """saved-model, ctranslate2, argos or run; argos is for LibreTranslate, run for this package"""
     out: Path
     """directory to make, which must not be there yet"""
     checkpoint: str = "best"

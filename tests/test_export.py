@@ -13,7 +13,7 @@ import pytest
 
 import hvd_nmt
 import toy
-from hvd_nmt import export
+from hvd_nmt import evaluate, export
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.names import SUFFIXES, file
 from hvd_nmt.data import corpus
@@ -77,6 +77,10 @@ def test_a_shortlist_limits_what_the_export_translates_to(tmp_path, capsys, monk
     assert [*model.stream(lines)] == export.translated(lines, out)
     (exports,) = (run / "exports").glob("ctranslate2-float32-shortlist-*")
     assert (exports / shortlist.FILE).read_bytes() == (out / shortlist.FILE).read_bytes()
+    assert "| shortlist | vmap.txt: " in (out / "README.md").read_text()
+    scored = ["--run", str(run), "--backend", "ctranslate2", "--shortlist"]
+    assert evaluate.main([*scored, "--beam-size", "1"]) == 0
+    assert "dev.en with beam 1, --backend ctranslate2 --shortlist.\n" in capsys.readouterr().out
     letter = next(piece for piece in Tokenizer(run / "spm.model").pieces if piece.isalpha())
     (out / shortlist.FILE).write_text(f"\t{letter}\n")
     for line in export.translated(lines, out):

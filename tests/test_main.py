@@ -60,6 +60,7 @@ def test_a_help_is_a_page_with_examples_and_a_line_for_each_option(name, help_of
     shown = re.findall(r"^  (--[a-z][\w.-]*)(.*)$", said, re.MULTILINE)
     rows = [row for row in shown if row[0] not in ("--preset", "--config")]
     assert rows
+    assert ("saved-model, ctranslate2, argos or run (required)" in said) == (name == "export")
     for option, rest in rows:
         assert re.search(rf"{re.escape(option)}\b", help_of(name)), option
         assert re.search(r" {2,}\S", rest), f"{option} has no meaning"

@@ -32,7 +32,7 @@ LOCAL_FILE = Path("hvd_nmt.yaml")
 _LISTED = re.compile(r"^(\w[^:\n]*:)((?:\s+--[\w.-]+)+)$", re.MULTILINE)
 """options that a command's docstring lists under a title: `--help` gives each one a line"""
 _PLAIN = {
-    r" (?:Argument|For full) helptext.*": "",
+    r" (?:Argument|For full) helptext.*|'None', |, 'None'": "",
     r"Missing from [^:]+: (.*?)(?:[;.] | \(required\)).*": r"An option is missing: \1",
     r"Missing value for argument '(\S+)'.*": r"\1 needs a value",
     r"Error parsing (\S+): invalid literal for int.*?('[^']*').*": r"\1 is a whole number, not \2",

@@ -45,9 +45,10 @@ def read_yaml(path: Path, texts: Collection[str] = ()) -> dict[str, Any]:
     try:
         values = _PlainYaml(path.read_text(encoding="utf-8"), texts).get_single_data()
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split()).rstrip(".")
+        reason = f"{error.strerror}; check its path" if isinstance(error, OSError) else str(error)
         if mark := getattr(error, "problem_mark", None):
             reason = f"line {mark.line + 1}: {getattr(error, 'problem', '')}; correct this line"
+        reason = " ".join(reason.split()).rstrip(".")
         raise ConfigError(f"Cannot read the configuration {path}: {reason}.") from error
     if not isinstance(values, dict):
         raise ConfigError(f"The configuration {path} must be lines `name: value`, as YAML.")
@@ -109,10 +110,9 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 def differences(old: Config, new: Config) -> Iterator[tuple[str, Any, Any]]:
     """Each value that differs: (dotted name, old value, new value)."""
-    new_values = dict(flat(as_plain(new)))
-    for name, value in flat(as_plain(old)):
-        if new_values[name] != value:
-            yield name, value, new_values[name]
+    for (name, before), (_, after) in zip(flat(as_plain(old)), flat(as_plain(new)), strict=True):
+        if before != after:
+            yield name, before, after
 
 
 def _converted(hint: Any, value: Any, where: str) -> Any:

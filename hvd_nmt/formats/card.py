@@ -17,6 +17,7 @@ from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.version import __version__
 from hvd_nmt.data import bleu, corpus, language
+from hvd_nmt.formats import shortlist
 from hvd_nmt.records import metrics
 from hvd_nmt.records.record import Evaluation
 from hvd_nmt.reporting import answer
@@ -27,12 +28,13 @@ FILE, README, PROGRAM = "README.md", "README.txt", "translate.py"
 
 def write(folder: Path, run: Path, prefix: Path, licence: str = "", readme: str = "") -> None:
     """Put the card of a checkpoint of a run into the folder of its export, and how it is used."""
-    (folder / FILE).write_text(card(run, prefix, licence), encoding="utf-8")
+    has_shortlist = (folder / shortlist.FILE).exists()
+    (folder / FILE).write_text(card(run, prefix, licence, has_shortlist), encoding="utf-8")
     if readme:
         (folder / README).write_text(readme, encoding="utf-8")
 
 
-def card(run: Path, prefix: Path, licence: str = "") -> str:
+def card(run: Path, prefix: Path, licence: str = "", has_shortlist: bool = False) -> str:
     """The card of a checkpoint, Markdown; what the run does not tell here is left open."""
     manifest, checkpoint = data(run), Checkpoint.at(prefix)
     directions = manifest.directions if manifest else []
@@ -40,12 +42,14 @@ def card(run: Path, prefix: Path, licence: str = "") -> str:
     codes = dict.fromkeys(language.base(code) for side in sides for code in side)
     head = ["language:", *(f"- {json.dumps(code)}" for code in codes)] if codes else []
     names = " to ".join(", ".join(map(language.english_name, side)) for side in sides)
-    facts = _facts(run, checkpoint, licence or "not named")
+    facts = [*_facts(run, checkpoint, licence or "not named")]
+    if has_shortlist:
+        facts.append(("shortlist", f"{shortlist.FILE}: it searches pieces that go with the source"))
     head += [f"license: {json.dumps(licence or 'unknown')}", "tags:", "- translation"]
     text = answer.blocks(
         "\n".join(["---", *head, "---"]),
         f"# {answer.plain(names or 'A language pair')}: a translation model",
-        answer.table(answer.Table("", ("", ""), [*facts])),
+        answer.table(answer.Table("", ("", ""), facts)),
         "## Training data", _data(manifest, checkpoint),
         "## Scores", _scores(run, checkpoint),
         "## Limits", answer.listed(tuple(_limits(run, sides))),
