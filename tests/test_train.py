@@ -199,9 +199,10 @@ def test_without_an_intact_checkpoint_nothing_begins_anew(train, copy: Path) -> 
 
 def test_finished_run_started_again_says_so(train, copy: Path) -> None:
     before = {path.name: path.stat().st_mtime_ns for path in copy.glob("model.ckpt-*")}
-    done = train()
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "has done all 40 steps" in done.stdout
+    for more in ((), ("--training.max-steps", "20", "--checkpoints.keep", "1")):
+        done = train(*more)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == "run has done all 40 steps: raise --training.max-steps for more.\n"
     assert {path.name: path.stat().st_mtime_ns for path in copy.glob("model.ckpt-*")} == before
 
 

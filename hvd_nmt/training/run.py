@@ -83,25 +83,25 @@ def _set_up_and_fit(
 ) -> None:  # fmt: skip
     writes = rank.index in directories.writers
     run_setup = setup.agree_on_setup(config, rank)
-    with horovod.raise_on_all_ranks():
-        if writes:
-            run_directory.require_same_run(run_setup, directories.newest, log)
-    run_setup = run_directory.with_tokenizers(run_setup, directories)
-
-    with horovod.raise_on_all_ranks():
-        model, state = setup.build(run_setup)
-    _restore(state, run_setup, directories)
-    step, before = int(model.step), metrics.records(directories.before)
-    done = ""
+    newest, before = directories.newest, metrics.records(directories.before)
+    step = horovod.gather(newest.step if newest else 0)[directories.source]
     owed = is_owed(run_setup, step, before)
     if owed or step < config.training.max_steps:
         done = stop.ended_before(config, step, before)
     else:
         done = f"{config.run_dir} has done all {step:,} steps: raise --training.max-steps for more."
     owed, done = horovod.gather((owed, done))[0]  # the records of rank 0 count
+    with horovod.raise_on_all_ranks():
+        if writes:
+            run_directory.require_same_run(run_setup, newest, (lambda text: None) if done else log)
+    run_setup = run_directory.with_tokenizers(run_setup, directories)
     if done:
         log(done)
         return
+
+    with horovod.raise_on_all_ranks():
+        model, state = setup.build(run_setup)
+    _restore(state, run_setup, directories)
     with horovod.raise_on_all_ranks(), run_directory.writing(config.run_dir, rank.host):
         if writes:
             run_directory.describe(run_setup, directories.run_id)
