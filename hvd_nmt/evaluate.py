@@ -103,11 +103,8 @@ def main(options: EvaluateOptions) -> None:
         translations = scoring.translated(options.run, checkpoints, source, settings, options.keep)
         systems = [*translations.values(), *hypotheses]
         facts |= {"source": source.name, "run": str(options.run)}
-        facts |= {"checkpoints": [str(prefix) for prefix in translations]}
-        facts |= settings.output_options()
-    corpora = {}
-    if options.run is not None and are_own:
-        corpora = scoring.by_corpus(options.run, options.part)
+        facts |= {"checkpoints": [*map(str, translations)], **settings.output_options()}
+    corpora = scoring.by_corpus(options.run, options.part) if options.run and are_own else {}
     comparison = scoring.compare(systems, references, tokenizer, named)
     if options.run is not None and source is not None:
         text = options.test_set or (options.part if are_own else Path(source.name).name)

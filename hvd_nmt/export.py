@@ -161,15 +161,13 @@ def _report(
     for triple in different[:3]:
         print("  {}\n    run     {}\n    export  {}".format(*triple))
     if different and options.to == "ctranslate2":
-        cause, last, more = "Other rounding", "two", ""
-        if options.shortlist:
-            cause, last, more = "Other rounding or a shortlist", "three", " --shortlist"
         print(
-            f"{cause} chooses other lines of nearly equal score. Compare BLEU with and without the "
-            f"last {last} options:\n"
+            "The export may choose another line of nearly equal score. Compare BLEU with and "
+            "without the options from --backend on:\n"
             f"  python -m hvd_nmt.evaluate --run {shlex.quote(os.fspath(options.run))} "
             f"--checkpoint {shlex.quote(options.checkpoint)} --backend ctranslate2 "
-            f"--precision {options.quantization.removesuffix('_float32')}{more}"
+            f"--precision {options.quantization.removesuffix('_float32')}"
+            f"{' --shortlist' if options.shortlist else ''}"
         )
 
 

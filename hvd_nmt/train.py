@@ -45,6 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 @command_line.command("hvd_nmt.train", Config, __doc__)
 def train(config: Config) -> None:
     """Trains, and explains the run."""
+    if config.data.corpus == "files" and command_line.is_first_rank():
+        from hvd_nmt.data import corpus  # brings NumPy; --help needs none
+
+        corpus.read_manifest(config.data.directory)  # before anything is imported or written
     _import()
     from hvd_nmt.training import run
 

@@ -170,15 +170,17 @@ def test_empty_translations_are_counted(pipe, monkeypatch):
 def test_help_and_mistakes_do_not_wait_for_tensorflow():
     check = (
         "import sys, hvd_nmt.prepare\n"
-        "from hvd_nmt import average, bench, convert, evaluate, export, translate\n"
+        "from hvd_nmt import average, bench, convert, evaluate, export, train, translate\n"
         "commands = (translate, evaluate, bench, export, convert, average)\n"
         "for words in (['--help'], ['--run', 'x', '--beem-size', '3', '--lats', '3']):\n"
         "    for command in commands:\n"
         "        try: print(command.main(words), file=sys.stderr)\n"
         "        except SystemExit as end: print(end.code, file=sys.stderr)\n"
-        "print(average.main('--run x --last 3 --best 2'.split()), file=sys.stderr)\n"
-        "words = '--run x --backend ctranslate2 --sample'.split()\n"
-        "print(translate.main(words), file=sys.stderr)\n"
+        "for command, words in (\n"
+        "    (average, '--run x --last 3 --best 2'),\n"
+        "    (translate, '--run x --backend ctranslate2 --sample'),\n"
+        "    (train, '--data.corpus files --data.directory nowhere'),\n"
+        "): print(command.main(words.split()), file=sys.stderr)\n"
         "for command in (translate, average, export):  # of what is no run\n"
         "    words = ['--to', 'ctranslate2', '--out', 'y'] if command is export else []\n"
         "    print(command.main(['--run', 'x', *words]), file=sys.stderr)\n"
@@ -186,8 +188,8 @@ def test_help_and_mistakes_do_not_wait_for_tensorflow():
     )
     done = python("-c", check)
     assert "Traceback" not in done.stderr
-    codes = [line for line in done.stderr.splitlines() if line in ("0", "2", "4")]
-    assert codes == ["0"] * 6 + ["2"] * 8 + ["4"] * 3
+    codes = [line for line in done.stderr.splitlines() if line in ("0", "2", "3", "4")]
+    assert codes == ["0"] * 6 + ["2"] * 8 + ["3"] + ["4"] * 3
     for option in ("--beam-size", "--last"):
         assert option in done.stdout
         assert option in done.stderr
