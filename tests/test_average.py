@@ -38,8 +38,6 @@ def test_the_last_as_many_as_there_are_or_the_best(run, tmp_path, capsys):
     assert "best_models/val_loss=" in capsys.readouterr().out
     assert average.main(command) == 2
     assert f"{tmp_path / 'mean'} already exists" in capsys.readouterr().err
-    assert average.main(["--run", str(tmp_path / "none")]) == 4
-    assert f"{tmp_path / 'none'} has no config.yaml" in capsys.readouterr().err
 
 
 def test_a_checkpoint_goes_in_once(run, tmp_path, capsys):

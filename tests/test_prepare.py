@@ -476,11 +476,6 @@ def test_a_dataset_by_its_name(tmp_path, capsys, monkeypatch):
     assert (part.pairs_read, len(data.dev), data.text("test")[0]) == (3000, 20, ["a test", "dog"])
 
 
-def test_no_tensorflow_is_imported():
-    code = "import sys, hvd_nmt.prepare; print([m for m in sys.modules if 'tensorflow' in m])"
-    assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT) == b"[]\n"
-
-
 @pytest.mark.long
 @pytest.mark.skipif(not MULTI30K.is_dir(), reason=f"{MULTI30K} is not there")
 def test_multi30k(tmp_path):
