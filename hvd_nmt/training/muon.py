@@ -73,6 +73,7 @@ def _parts(variable: tf.Variable) -> int | None:
     return _PARTS.get(variable.name.partition(":")[0])
 
 
+@tf.function(autograph=False)
 def orthogonal(matrix: tf.Tensor, compute_dtype: str = "float32") -> tf.Tensor:
     """Nearly U V' of matrices U S V' [..., I, O], in float32, by polynomials of the matrix.
 
