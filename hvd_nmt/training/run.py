@@ -30,15 +30,7 @@ from hvd_nmt.records import metrics
 from hvd_nmt.records.event_store import EventStore
 from hvd_nmt.records.record import End, Start, Stop
 from hvd_nmt.telemetry.tracker import Tracker
-from hvd_nmt.training import (
-    callbacks,
-    cluster,
-    devices,
-    horovod,
-    run_directory,
-    setup,
-    stop,
-)
+from hvd_nmt.training import callbacks, cluster, devices, horovod, run_directory, setup, stop
 from hvd_nmt.training.evaluation import Evaluator
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan, prove_and_plan
