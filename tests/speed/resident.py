@@ -11,8 +11,11 @@ import functools
 import itertools
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # before TensorFlow counts the cores
 
@@ -24,10 +27,12 @@ tensorflow_import.import_tensorflow()
 
 import tensorflow as tf  # noqa: E402
 
+from hvd_nmt.checkpoints.run_files import write_record  # noqa: E402
 from hvd_nmt.config import Config, ModelConfig, TrainingConfig  # noqa: E402
 from hvd_nmt.data.batch_plan import BatchPlan, Position  # noqa: E402
 from hvd_nmt.data.batches import batches  # noqa: E402
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences  # noqa: E402
+from hvd_nmt.formats import ctranslate2  # noqa: E402
 from hvd_nmt.model.decoding import Decoding  # noqa: E402
 from hvd_nmt.model.scorer import Scorer  # noqa: E402
 from hvd_nmt.model.transformer import Transformer  # noqa: E402
@@ -74,9 +79,10 @@ def workload(name: str) -> Work:
         work = reading()
     else:
         kind, precision, length = name.split("/")
-        work = {"train": training, "decode": decoding, "score": scoring}[kind](
-            precision, int(length)
-        )
+        kinds = {
+            "train": training, "decode": decoding, "score": scoring, "ctranslate2": by_ctranslate2,
+        }  # fmt: skip
+        work = kinds[kind](precision, int(length))
     work()
     return work
 
@@ -104,9 +110,27 @@ def training(precision: str, length: int) -> Work:
 
 
 def decoding(precision: str, length: int) -> Work:
-    """Beam searches of as many positions as the source has; target positions of sentences."""
+    """Beam searches by our own model."""
     model = Transformer(CONFIG.model, VOCABULARY, precision)
-    translator = Translator(model, Decoding(min_length=length, max_length=length))
+    return search(Translator(model, Decoding(min_length=length, max_length=length)), length)
+
+
+def by_ctranslate2(precision: str, length: int) -> Work:
+    """The same searches by CTranslate2."""
+    model = Transformer(CONFIG.model, VOCABULARY)
+    pieces = [f"piece{number}" for number in range(VOCABULARY)]
+    facts = {"max_length": length, "target_prefix": []}
+    with tempfile.TemporaryDirectory() as folder:
+        ctranslate2.specification(model, pieces, pieces, precision).save(folder)
+        write_record(Path(folder, ctranslate2.FACTS), facts)
+        translator = ctranslate2.CTranslate2Translator(
+            Path(folder), Decoding(max_length=length), {"min_decoding_length": length}
+        )
+    return search(translator, length)
+
+
+def search(translator: Any, length: int) -> Work:
+    """Searches of as many positions as the source has; target positions of sentences."""
     sources = sentences(TOKENS // length // 4, length, 1)
 
     def work() -> int:
