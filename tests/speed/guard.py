@@ -70,15 +70,13 @@ class Resident:
             print(workload, times, file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline().split()
         if not answer:
-            sys.exit(f"{workload}: the process ended. Its last lines:\n{self._last_lines()}")
+            lines = self._log.read_text(errors="replace").splitlines()
+            sys.exit("\n".join([f"{workload}: the process ended. Its last lines:", *lines[-12:]]))
         return Block(*map(float, answer))
 
     def end(self) -> None:
         """Let the process go."""
         self._process.communicate()
-
-    def _last_lines(self) -> str:
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-12:])
 
 
 def main() -> int:
@@ -119,12 +117,9 @@ def in_turn(
     times = max(1, round(BLOCK_S / once_s))
     pairs = []
     for number in range(rounds):
-        if number % 2:
-            their = theirs.do(workload, times)
-            pairs.append((ours.do(workload, times), their))
-        else:
-            our = ours.do(workload, times)
-            pairs.append((our, theirs.do(workload, times)))
+        order = (theirs, ours) if number % 2 else (ours, theirs)
+        blocks = {side: side.do(workload, times) for side in order}
+        pairs.append((blocks[ours], blocks[theirs]))
     return pairs
 
 

@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # before TensorFlow counts the cores
 
@@ -79,9 +78,7 @@ def workload(name: str) -> Work:
         work = reading()
     else:
         kind, precision, length = name.split("/")
-        kinds = {
-            "train": training, "decode": decoding, "score": scoring, "ctranslate2": by_ctranslate2,
-        }  # fmt: skip
+        kinds = {"train": training, "decode": decoding, "score": scoring, "ctranslate2": exported}
         work = kinds[kind](precision, int(length))
     work()
     return work
@@ -115,21 +112,19 @@ def decoding(precision: str, length: int) -> Work:
     return search(Translator(model, Decoding(min_length=length, max_length=length)), length)
 
 
-def by_ctranslate2(precision: str, length: int) -> Work:
+def exported(precision: str, length: int) -> Work:
     """The same searches by CTranslate2."""
-    model = Transformer(CONFIG.model, VOCABULARY)
-    pieces = [f"piece{number}" for number in range(VOCABULARY)]
-    facts = {"max_length": length, "target_prefix": []}
+    model, pieces = Transformer(CONFIG.model, VOCABULARY), [*map(str, range(VOCABULARY))]
+    given = {"min_decoding_length": length}
     with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
         ctranslate2.specification(model, pieces, pieces, precision).save(folder)
-        write_record(Path(folder, ctranslate2.FACTS), facts)
-        translator = ctranslate2.CTranslate2Translator(
-            Path(folder), Decoding(max_length=length), {"min_decoding_length": length}
-        )
-    return search(translator, length)
+        write_record(path / ctranslate2.FACTS, {"max_length": length, "target_prefix": []})
+        engine = ctranslate2.CTranslate2Translator(path, Decoding(max_length=length), given)
+    return search(engine, length)
 
 
-def search(translator: Any, length: int) -> Work:
+def search(translator: Translator | ctranslate2.CTranslate2Translator, length: int) -> Work:
     """Searches of as many positions as the source has; target positions of sentences."""
     sources = sentences(TOKENS // length // 4, length, 1)
 
@@ -154,10 +149,11 @@ def reading() -> Work:
     """Batches of an epoch of sentences of many lengths, its plan included; batches."""
     draws = np.random.default_rng(1)
     lengths = np.clip(draws.lognormal(2.6, 0.4, 20_000), 3, 100).astype(int)
-    sides = [
-        flat([draws.integers(4, VOCABULARY, n) for n in np.maximum(2, lengths + more)])
-        for more in (0, 2)
-    ]
+    sides = []
+    for more in (0, 2):
+        counts = np.maximum(2, lengths + more)
+        ids = draws.integers(4, VOCABULARY, counts.sum(), np.int32)
+        sides.append(Sentences(ids, np.cumsum([0, *counts])))
     corpus = ParallelCorpus(*sides)
     seeds = itertools.count()
 
@@ -176,12 +172,6 @@ def sentences(number: int, length: int, seed: int) -> list[np.ndarray]:
     ids = np.random.default_rng(seed).integers(4, VOCABULARY, [number, length], np.int32)
     ids[:, -1] = 1
     return list(ids)
-
-
-def flat(each: list[np.ndarray]) -> Sentences:
-    """Sentences one after the other, as a data directory holds them."""
-    offsets = np.cumsum([0, *map(len, each)])
-    return Sentences(np.concatenate(each).astype(np.int32), offsets)
 
 
 if __name__ == "__main__":
