@@ -25,8 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESIDENT = Path("tests", "speed", "resident.py")
 WORKLOADS = (
     *(f"train/{precision}/{n}" for precision in ("float32", "bfloat16") for n in (16, 64, 128)),
-    "decode/float32/32", "decode/bfloat16/32", "score/float32/64", "input",
-    "ctranslate2/float32/32",
+    "decode/float32/32", "decode/bfloat16/32", "ctranslate2/int8/32", "score/float32/64", "input",
 )  # fmt: skip
 BLOCK_S = 1.0
 """CPU seconds of a block, of the faster tree; a block has at least one piece of work"""
@@ -45,12 +44,7 @@ class Block(NamedTuple):
 
 
 class Resident:
-    """The process of one tree.
-
-    Args:
-        tree: a checkout.
-        log: gets what the process has to say.
-    """
+    """The process of one tree, a checkout; `log` gets what it has to say."""
 
     def __init__(self, tree: Path, log: Path) -> None:
         own = tree / RESIDENT

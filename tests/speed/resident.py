@@ -117,21 +117,16 @@ def exported(precision: str, length: int) -> Work:
     model, pieces = Transformer(CONFIG.model, VOCABULARY), [*map(str, range(VOCABULARY))]
     given = {"min_decoding_length": length}
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder)
         ctranslate2.specification(model, pieces, pieces, precision).save(folder)
-        write_record(path / ctranslate2.FACTS, {"max_length": length, "target_prefix": []})
-        engine = ctranslate2.CTranslate2Translator(path, Decoding(max_length=length), given)
+        write_record(Path(folder, ctranslate2.FACTS), {"max_length": length, "target_prefix": []})
+        engine = ctranslate2.CTranslate2Translator(Path(folder), Decoding(max_length=length), given)
     return search(engine, length)
 
 
 def search(translator: Translator | ctranslate2.CTranslate2Translator, length: int) -> Work:
     """Searches of as many positions as the source has; target positions of sentences."""
     sources = sentences(TOKENS // length // 4, length, 1)
-
-    def work() -> int:
-        return sum(length for _ in translator.translate(sources, TOKENS))
-
-    return work
+    return lambda: sum(length for _ in translator.translate(sources, TOKENS))
 
 
 def scoring(precision: str, length: int) -> Work:
