@@ -35,7 +35,7 @@ FACTS = "hvd_nmt.json"
 # Raised when a conversion writes something else: what `cached` made before is then made again.
 _CONVERSION = 4
 # A search ends when beam size x patience hypotheses have finished. Ours ends when the best cannot
-# be beaten, which takes a few more.
+# be beaten, which takes a few more. With 1.25 a demo's BLEU is 0.3 lower, 2026-11-28.
 _PATIENCE = 1.5
 # Rows x tokens that one worker translates at once: small enough for a CPU's cache.
 _BATCH_TOKENS = 1024

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESIDENT = Path("tests", "speed", "resident.py")
 WORKLOADS = (
     *(f"train/{precision}/{n}" for precision in ("float32", "bfloat16") for n in (16, 64, 128)),
-    "decode/float32/32", "score/float32/64", "input",
+    "decode/float32/32", "decode/bfloat16/32", "ctranslate2/int8/32", "score/float32/64", "input",
 )  # fmt: skip
 BLOCK_S = 1.0
 """CPU seconds of a block, of the faster tree; a block has at least one piece of work"""
@@ -44,12 +44,7 @@ class Block(NamedTuple):
 
 
 class Resident:
-    """The process of one tree.
-
-    Args:
-        tree: a checkout.
-        log: gets what the process has to say.
-    """
+    """The process of one tree, a checkout; `log` gets what it has to say."""
 
     def __init__(self, tree: Path, log: Path) -> None:
         own = tree / RESIDENT
@@ -69,15 +64,13 @@ class Resident:
             print(workload, times, file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline().split()
         if not answer:
-            sys.exit(f"{workload}: the process ended. Its last lines:\n{self._last_lines()}")
+            lines = self._log.read_text(errors="replace").splitlines()
+            sys.exit("\n".join([f"{workload}: the process ended. Its last lines:", *lines[-12:]]))
         return Block(*map(float, answer))
 
     def end(self) -> None:
         """Let the process go."""
         self._process.communicate()
-
-    def _last_lines(self) -> str:
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-12:])
 
 
 def main() -> int:
@@ -118,12 +111,9 @@ def in_turn(
     times = max(1, round(BLOCK_S / once_s))
     pairs = []
     for number in range(rounds):
-        if number % 2:
-            their = theirs.do(workload, times)
-            pairs.append((ours.do(workload, times), their))
-        else:
-            our = ours.do(workload, times)
-            pairs.append((our, theirs.do(workload, times)))
+        order = (theirs, ours) if number % 2 else (ours, theirs)
+        blocks = {side: side.do(workload, times) for side in order}
+        pairs.append((blocks[ours], blocks[theirs]))
     return pairs
 
 

@@ -11,8 +11,10 @@ import functools
 import itertools
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # before TensorFlow counts the cores
 
@@ -24,10 +26,12 @@ tensorflow_import.import_tensorflow()
 
 import tensorflow as tf  # noqa: E402
 
+from hvd_nmt.checkpoints.run_files import write_record  # noqa: E402
 from hvd_nmt.config import Config, ModelConfig, TrainingConfig  # noqa: E402
 from hvd_nmt.data.batch_plan import BatchPlan, Position  # noqa: E402
 from hvd_nmt.data.batches import batches  # noqa: E402
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences  # noqa: E402
+from hvd_nmt.formats import ctranslate2  # noqa: E402
 from hvd_nmt.model.decoding import Decoding  # noqa: E402
 from hvd_nmt.model.scorer import Scorer  # noqa: E402
 from hvd_nmt.model.transformer import Transformer  # noqa: E402
@@ -74,9 +78,8 @@ def workload(name: str) -> Work:
         work = reading()
     else:
         kind, precision, length = name.split("/")
-        work = {"train": training, "decode": decoding, "score": scoring}[kind](
-            precision, int(length)
-        )
+        kinds = {"train": training, "decode": decoding, "score": scoring, "ctranslate2": exported}
+        work = kinds[kind](precision, int(length))
     work()
     return work
 
@@ -104,15 +107,26 @@ def training(precision: str, length: int) -> Work:
 
 
 def decoding(precision: str, length: int) -> Work:
-    """Beam searches of as many positions as the source has; target positions of sentences."""
+    """Beam searches by our own model."""
     model = Transformer(CONFIG.model, VOCABULARY, precision)
-    translator = Translator(model, Decoding(min_length=length, max_length=length))
+    return search(Translator(model, Decoding(min_length=length, max_length=length)), length)
+
+
+def exported(precision: str, length: int) -> Work:
+    """The same searches by CTranslate2."""
+    model, pieces = Transformer(CONFIG.model, VOCABULARY), [*map(str, range(VOCABULARY))]
+    given = {"min_decoding_length": length}
+    with tempfile.TemporaryDirectory() as folder:
+        ctranslate2.specification(model, pieces, pieces, precision).save(folder)
+        write_record(Path(folder, ctranslate2.FACTS), {"max_length": length, "target_prefix": []})
+        engine = ctranslate2.CTranslate2Translator(Path(folder), Decoding(max_length=length), given)
+    return search(engine, length)
+
+
+def search(translator: Translator | ctranslate2.CTranslate2Translator, length: int) -> Work:
+    """Searches of as many positions as the source has; target positions of sentences."""
     sources = sentences(TOKENS // length // 4, length, 1)
-
-    def work() -> int:
-        return sum(length for _ in translator.translate(sources, TOKENS))
-
-    return work
+    return lambda: sum(length for _ in translator.translate(sources, TOKENS))
 
 
 def scoring(precision: str, length: int) -> Work:
@@ -130,10 +144,11 @@ def reading() -> Work:
     """Batches of an epoch of sentences of many lengths, its plan included; batches."""
     draws = np.random.default_rng(1)
     lengths = np.clip(draws.lognormal(2.6, 0.4, 20_000), 3, 100).astype(int)
-    sides = [
-        flat([draws.integers(4, VOCABULARY, n) for n in np.maximum(2, lengths + more)])
-        for more in (0, 2)
-    ]
+    sides = []
+    for more in (0, 2):
+        counts = np.maximum(2, lengths + more)
+        ids = draws.integers(4, VOCABULARY, counts.sum(), np.int32)
+        sides.append(Sentences(ids, np.cumsum([0, *counts])))
     corpus = ParallelCorpus(*sides)
     seeds = itertools.count()
 
@@ -152,12 +167,6 @@ def sentences(number: int, length: int, seed: int) -> list[np.ndarray]:
     ids = np.random.default_rng(seed).integers(4, VOCABULARY, [number, length], np.int32)
     ids[:, -1] = 1
     return list(ids)
-
-
-def flat(each: list[np.ndarray]) -> Sentences:
-    """Sentences one after the other, as a data directory holds them."""
-    offsets = np.cumsum([0, *map(len, each)])
-    return Sentences(np.concatenate(each).astype(np.int32), offsets)
 
 
 if __name__ == "__main__":
