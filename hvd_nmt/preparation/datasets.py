@@ -132,11 +132,6 @@ def _fetched(url: str, digest: str, folder: Path, mirror: str | None) -> Path:
     path = urlsplit(url).path
     name = path.rpartition("/")[2]
     url = mirror.rstrip("/") + path if mirror else url
-    downloader = pooch.HTTPDownloader(
-        progressbar=progress(1, "B", name),  # pooch knows the size
-        timeout=_SILENCE_S,
-        headers={"Accept-Encoding": "identity"},  # what is called .gz stays compressed
-    )
     pooch.get_logger().setLevel("ERROR")
     registry = pooch.create(
         folder, base_url="", registry={name: digest}, urls={name: url}, retry_if_failed=_RETRIES
@@ -144,7 +139,10 @@ def _fetched(url: str, digest: str, folder: Path, mirror: str | None) -> Path:
     host = urlsplit(url).netloc
     shown = url.replace(host, host.rpartition("@")[2])  # without a password
     try:
-        return Path(registry.fetch(name, downloader=downloader))
+        with progress(1, "B", name) as bar:  # pooch knows the size, and closes it if all goes well
+            headers = {"Accept-Encoding": "identity"}  # what is called .gz stays compressed
+            download = pooch.HTTPDownloader(progressbar=bar, timeout=_SILENCE_S, headers=headers)
+            return Path(registry.fetch(name, downloader=download))
     except requests.RequestException as error:
         reason = str(error).partition(" for url: ")[0].rpartition(": ")[2].strip("')\"")
         raise DataError(
