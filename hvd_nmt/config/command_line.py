@@ -1,7 +1,7 @@
 """The command line of a run, and of any other command: dataclasses made into options by tyro.
 
 For a run, later wins: the preset, then `hvd_nmt.yaml` in the working directory if there is one,
-then the YAML file named by `--config`, then the command line.
+then the YAML file named by `--config`, then the command line. A whole file replaces the preset.
 """
 
 import argparse
@@ -64,7 +64,7 @@ def run_config(kind: type[Options], name: str, description: str, argv: Sequence[
         default = load(path, default)
     words = [re.sub("^--init-from(?=$|=)", "--training.init-from", word) for word in words]
     lines = [f"  --preset {name:9}  {line}" for name, (line, _) in table.items()]
-    files = "  --config FILE.yaml  values over the preset, such as config.yaml of any run"
+    files = "  --config FILE.yaml  values over the preset; config.yaml of a run replaces it"
     text = "\n".join([description, "Presets (default: demo):", *lines, files])
     return options(kind, name, text, words, kind(**vars(default)))
 
