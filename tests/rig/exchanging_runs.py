@@ -29,14 +29,13 @@ ISLANDS = ("--training.exchange", "islands", "--training.sync-every", "4", "--tr
            "5", "--training.ema-decay", "0.9", "--checkpoints.every-steps", "10",
            "--evaluation.sentences", "2", *DROPOUT_0)  # fmt: skip
 NARROW = (*ISLANDS, "--training.precision", "float16")
-MUON = (*ISLANDS, "--training.optimizer", "muon")
 RUNS = [
     # name, steps, options, hosts' steps with a broken weight; -again: the run before from step 12
     ("plain", 40, PLAIN, {}),
     ("float16", 40, FLOAT16, {}),
     ("in-float16", 24, NARROW, {}),
-    ("islands", 24, MUON, {"v100b": [6]}),
-    ("islands-again", 24, MUON, {}),
+    ("islands", 24, ISLANDS, {"v100b": [6]}),
+    ("islands-again", 24, ISLANDS, {}),
     ("broken", 12, ISLANDS, {"v100b": [5]}),
 ]
 

@@ -145,7 +145,7 @@ def test_islands_go_on_on_other_hosts_with_the_same_sentences(
         path.unlink()
     options = toy.train_options(
         toy_data, run_dir, 24, "--training.exchange", "islands", "--training.sync-every", "4",
-        "--training.ema-decay", "0.9", "--model.dropout", "0", "--training.optimizer", "muon",
+        "--training.ema-decay", "0.9", "--model.dropout", "0",
     )  # fmt: skip
     launcher = two_hosts.horovodrun(layout) if ":" in layout else []
     command = (*launcher, *host_commands.command("hvd_nmt.train"), *options)
