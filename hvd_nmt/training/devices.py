@@ -42,8 +42,6 @@ def set_up(rank: Rank, wanted: str = "auto", deterministic: bool = False) -> Non
     if not gpus:
         with contextlib.suppress(RuntimeError):  # a notebook has computed before, with all cores
             tf.config.threading.set_intra_op_parallelism_threads(_threads(rank))
-        # Grappler takes a second of each start, and no step is shorter for it.
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
         keep_freed_memory()
         return
     # One for several ranks may be a GPU for each: Slurm shows each task its own by this variable.
