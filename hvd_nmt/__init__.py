@@ -107,12 +107,10 @@ def train_model(
     default = command_line.run_config(Config, "hvd_nmt.train", "", ["--preset", preset])
     config = from_plain(more | {"run_dir": os.fspath(run_dir)}, "train_model", default)
     tensorflow_import.began_s = time.time()
-    tensorflow_import.import_tensorflow()
-    from hvd_nmt.train import write_report
-    from hvd_nmt.training import run
+    from hvd_nmt import train
 
     with signals.restored():
-        run.train(config, write_report)
+        train.start(config)
     return open_run(run_dir)
 
 

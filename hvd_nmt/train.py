@@ -42,17 +42,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return train(argv)
 
 
-@command_line.command("hvd_nmt.train", Config, __doc__)
-def train(config: Config) -> None:
-    """Trains, and explains the run."""
-    if config.data.corpus == "files" and command_line.is_first_rank():
-        from hvd_nmt.data import corpus  # brings NumPy; --help needs none
+def start(config: Config) -> None:
+    """Trains, and explains the run; what files tell is said before TensorFlow is imported."""
+    from hvd_nmt.training import resume  # brings NumPy; --help needs none
 
-        corpus.read_manifest(config.data.directory)  # before anything is imported or written
+    if done := resume.ended_by_files(config):
+        print(f"{done}\n" * command_line.is_first_rank(), end="")
+        return
     _import()
     from hvd_nmt.training import run
 
     run.train(config, write_report)
+
+
+train = command_line.command("hvd_nmt.train", Config, __doc__)(start)
 
 
 def _import() -> None:
@@ -70,8 +73,7 @@ def write_report(run_dir: Path, in_background: bool = False) -> None:
     if not RunDirectory(run_dir).metrics.exists():
         return
     if in_background:
-        code = "import pathlib, sys; from hvd_nmt import train; "
-        code += "train.write_report(pathlib.Path(sys.argv[1]))"
+        code = "import pathlib, sys, hvd_nmt.train as t; t.write_report(pathlib.Path(sys.argv[1]))"
         subprocess.Popen(
             [sys.executable, "-c", code, run_dir], start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -22,8 +22,7 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.both_tensorflows,
     pytest.mark.skipif(
-        not PYTHONS["other"],
-        reason="HVD_NMT_OTHER_PYTHON is not set; make test-tf2.18 sets it",
+        not PYTHONS["other"], reason="HVD_NMT_OTHER_PYTHON is not set; make test-tf2.18 sets it"
     ),
 ]
 BOTH_WAYS = pytest.mark.parametrize(("writer", "reader"), [("own", "other"), ("other", "own")])

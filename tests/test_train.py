@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import toy
 from hvd_nmt import config as configuration
+from hvd_nmt import train as command
 from hvd_nmt.checkpoints.find import best_first, find, newest_first
 from hvd_nmt.common import jsonl
 from hvd_nmt.config.schedule import Schedule
@@ -169,7 +171,6 @@ def other_data(toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--model.width", "32"), ("model.width 16, not 32",)),
         (("--data.directory", "OWN"), ("another vocabulary", "--run-dir")),
         (("--data.directory", "SAME"), ("run/model.ckpt-40", "other data", "--data.allow-change")),
     ],
@@ -191,13 +192,22 @@ def test_without_an_intact_checkpoint_nothing_begins_anew(train, copy: Path) -> 
     assert_one_sentence(train("--training.max-steps", "50"), 4, "start again")
 
 
-def test_finished_run_started_again_says_so(train, copy: Path) -> None:
-    before = {path.name: path.stat().st_mtime_ns for path in copy.glob("model.ckpt-*")}
+def test_what_files_tell_is_said_before_tensorflow_is_imported(
+    toy_data: Path, copy: Path, refused, capsys, monkeypatch
+) -> None:
+    monkeypatch.chdir(copy.parent)
+    monkeypatch.setattr(command, "_import", lambda: sys.exit("imports TensorFlow"))
+    options, before = toy.run_options(toy_data, "run"), sorted(copy.rglob("*"))
     for more in ((), ("--training.max-steps", "20", "--checkpoints.keep", "1")):
-        done = train(*more)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout == "run has done all 40 steps: raise --training.max-steps for more.\n"
-    assert {path.name: path.stat().st_mtime_ns for path in copy.glob("model.ckpt-*")} == before
+        assert command.main([*options, *more]) == 0
+        said = "run has done all 40 steps: raise --training.max-steps for more.\n"
+        assert capsys.readouterr().out == said
+    assert sorted(copy.rglob("*")) == before
+    assert "model.width 16, not 32" in refused(4, command, *options, "--model.width", "32")
+    os.truncate(copy / "model.ckpt-40.meta", 100)
+    for more in ((), ("--training.max-steps", "41")):
+        with pytest.raises(SystemExit, match="imports TensorFlow"):
+            command.main([*options, *more])
 
 
 def test_other_data_that_are_wanted_are_said_once_and_begin_their_own_best_models(

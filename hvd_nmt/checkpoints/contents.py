@@ -137,8 +137,7 @@ class Anatomy:
 def readable(run_dir: Path) -> list[Path]:
     """The prefixes of `model.ckpt-N`, or else of `best_models`, damaged ones too, newest last."""
     for pattern in (f"{names.NEWEST}*.index", f"{names.BEST_DIR}/*.index", "*.index"):
-        files = list(run_dir.glob(pattern))
-        if files:
+        if files := list(run_dir.glob(pattern)):
             prefixes = (path.with_name(path.name.removesuffix(".index")) for path in files)
             return sorted(prefixes, key=lambda prefix: (names.step_of(prefix) or 0, prefix.name))
     return []

@@ -89,6 +89,17 @@ def verify(checkpoint: Checkpoint) -> None:
     """
     import tensorflow as tf
 
+    require_unchanged(checkpoint)
+    try:
+        read_fully(checkpoint.prefix)
+    except DamagedError as error:
+        if isinstance(error.__cause__, tf.errors.DataLossError):
+            raise  # by TensorFlow's own CRCs it was damaged before it was hashed
+        raise RunError(f"{error} But each of its bytes is as it was written.") from error
+
+
+def require_unchanged(checkpoint: Checkpoint) -> None:
+    """Compare every file with the manifest, without TensorFlow; errors as those of `verify`."""
     if names.step_of(checkpoint.prefix) not in (None, checkpoint.step):
         raise DamagedError(f"{checkpoint.prefix} is of step {checkpoint.step}, not of its name.")
     for suffix, wanted in checkpoint.manifest.files.items():
@@ -99,12 +110,6 @@ def verify(checkpoint: Checkpoint) -> None:
             raise kind_of(error)(f"Cannot read {path} ({error.strerror}).") from error
         if damaged:
             raise DamagedError(f"{path} has changed since it was written: it is damaged.")
-    try:
-        read_fully(checkpoint.prefix)
-    except DamagedError as error:
-        if isinstance(error.__cause__, tf.errors.DataLossError):
-            raise  # by TensorFlow's own CRCs it was damaged before it was hashed
-        raise RunError(f"{error} But each of its bytes is as it was written.") from error
 
 
 def read_fully(prefix: Path) -> None:
@@ -118,9 +123,8 @@ def read_fully(prefix: Path) -> None:
             for name, dtype in dtypes.items():
                 # Python continues meanwhile, which it does not while a reader's `get_tensor` reads.
                 tf.raw_ops.RestoreV2(
-                    prefix=path, tensor_names=[name], shape_and_slices=[""],
-                    dtypes=[dtype],
-                )  # fmt: skip
+                    prefix=path, tensor_names=[name], shape_and_slices=[""], dtypes=[dtype]
+                )
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
         reason = str(getattr(error, "message", error)).splitlines()[0]
         kind, fault = kind_of(error), f"is damaged ({reason})"

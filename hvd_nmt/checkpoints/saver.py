@@ -84,10 +84,7 @@ class Saver:
         return alone.save(step)
 
     def note(
-        self,
-        step: int,
-        val_loss: float | None,
-        bleu: float | None = None,
+        self, step: int, val_loss: float | None, bleu: float | None = None,
         chrf: float | None = None,
     ) -> None:  # fmt: skip
         """Note the scores of `model.ckpt-STEP`, the newest; link it if it is among the best.

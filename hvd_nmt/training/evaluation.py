@@ -63,14 +63,9 @@ class Evaluator:
     """
 
     def __init__(
-        self,
-        transformer: Transformer,
-        data: DataDirectory,
-        config: Config,
-        rank: Rank,
-        scores: bool = True,
-        tokenizers: Mapping[str, str] | None = None,
-    ) -> None:
+        self, transformer: Transformer, data: DataDirectory, config: Config, rank: Rank,
+        scores: bool = True, tokenizers: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self._transformer, self._data, self._config, self._rank = transformer, data, config, rank
         self._scores = scores
         wanted = config.evaluation.tokenize

@@ -16,14 +16,8 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from hvd_nmt.common.errors import (
-    BY_EXIT_CODE,
-    ClusterError,
-    ConfigError,
-    UserError,
-    reported,
-    unwritten,
-)
+from hvd_nmt.common import errors
+from hvd_nmt.common.errors import ClusterError, ConfigError, UserError
 from hvd_nmt.common.heartbeat import LOST, Heartbeat
 from hvd_nmt.common.rank_environment import integer
 
@@ -254,14 +248,14 @@ def raise_on_all_ranks() -> Iterator[None]:
     except UserError as error:
         failure = (error.exit_code, str(error))
     except OSError as error:
-        explained = unwritten(f"The file system failed: {error}.", error)
+        explained = errors.unwritten(f"The file system failed: {error}.", error)
         failure = (explained.exit_code, str(explained))
     this_host = socket.gethostname()
     for host, failed in gather([this_host, failure]):
         if failed is not None:
             exit_code, message = failed
             prefix = "" if host == this_host else f"On {host}: "
-            raise BY_EXIT_CODE.get(exit_code, UserError)(prefix + message).of_all_ranks()
+            raise errors.BY_EXIT_CODE.get(exit_code, UserError)(prefix + message).of_all_ranks()
 
 
 def is_loss(error: BaseException) -> bool:
@@ -288,7 +282,7 @@ def end_when_ranks_are_lost(command: str) -> Iterator[None]:
         if not is_loss(error):
             raise
         heartbeat.enter(LOST)
-        with reported(command, speak=hvd.rank() == 0 and not heartbeat.is_read):
+        with errors.reported(command, speak=hvd.rank() == 0 and not heartbeat.is_read):
             raise ClusterError(
                 "Another rank ended, with its message above: run the same command again."
             ).of_all_ranks() from error

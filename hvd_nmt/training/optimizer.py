@@ -15,10 +15,7 @@ from hvd_nmt.training.muon import Muon
 
 
 def build(
-    config: TrainingConfig,
-    precision: str,
-    variables: list[tf.Variable],
-    exchange: GradientExchange,
+    config: TrainingConfig, precision: str, variables: list[tf.Variable], exchange: GradientExchange
 ) -> keras.optimizers.Optimizer:
     """The optimizer that `compile` gets, with all its slots.
 

@@ -30,11 +30,12 @@ from hvd_nmt.records import metrics
 from hvd_nmt.records.event_store import EventStore
 from hvd_nmt.records.record import End, Start, Stop
 from hvd_nmt.telemetry.tracker import Tracker
-from hvd_nmt.training import callbacks, cluster, devices, horovod, run_directory, setup, stop
+from hvd_nmt.training import callbacks, cluster, devices, horovod, resume, run_directory, setup
 from hvd_nmt.training.evaluation import Evaluator
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan, prove_and_plan
-from hvd_nmt.training.run_directory import HostDirectories, Log
+from hvd_nmt.training.resume import Log
+from hvd_nmt.training.run_directory import HostDirectories
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate, is_owed
 from hvd_nmt.training.setup import RunSetup
 from hvd_nmt.training.step import TrainingModel
@@ -78,14 +79,12 @@ def _set_up_and_fit(
     newest, before = directories.newest, metrics.records(directories.before)
     step = horovod.gather(newest.step if newest else 0)[directories.source]
     owed = is_owed(run_setup, step, before)
-    if owed or step < config.training.max_steps:
-        done = stop.ended_before(config, step, before)
-    else:
-        done = f"{config.run_dir} has done all {step:,} steps: raise --training.max-steps for more."
+    done = "" if owed else resume.ended(config, step, before)
     owed, done = horovod.gather((owed, done))[0]  # the records of rank 0 count
     with horovod.raise_on_all_ranks():
         if writes:
-            run_directory.require_same_run(run_setup, newest, (lambda text: None) if done else log)
+            at, manifest = newest.step if newest else 0, run_setup.data.manifest
+            resume.require_same_run(config, manifest, at, (lambda text: None) if done else log)
     run_setup = run_directory.with_tokenizers(run_setup, directories)
     if done:
         log(done)

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import TextIO
@@ -28,23 +28,13 @@ from hvd_nmt.checkpoints.run_files import Line, RunDirectory, write_record
 from hvd_nmt.common.errors import RunError, unwritten
 from hvd_nmt.common.files import replacing_file, try_lock, write_atomically
 from hvd_nmt.common.version import __version__, code_hash
-from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.config.schema import AUTO
 from hvd_nmt.data import bleu
 from hvd_nmt.records import metrics
 from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank
+from hvd_nmt.training.resume import Log
 from hvd_nmt.training.setup import RunSetup
-
-Log = Callable[[str], None]
-_DECIDES_RESUME = (
-    "model.",
-    "training.tokens_per_step",
-    "training.seed",
-    "training.freeze",
-    "training.optimizer",
-    "training.ema_decay",
-)
 
 
 @contextlib.contextmanager
@@ -185,40 +175,6 @@ def _share_metrics(run_dir: Path, rank: Rank, source: int, behind: list[int]) ->
     with horovod.raise_on_all_ranks():
         if rank.index in behind and text is not None:
             write_atomically(path, text)
-
-
-def require_same_run(setup: RunSetup, newest: Checkpoint | None, log: Log) -> None:
-    """Compare with what an earlier start in this directory wrote.
-
-    `log` gets a line for each changed value. Raises RunError if that start had another model,
-    vocabulary or order of data.
-    """
-    config, run_dir, wanted = setup.config, setup.config.run_dir, setup.data.manifest
-    run = RunDirectory(run_dir)
-    known = run.vocabulary_hashes()
-    if known[0] and known != (wanted.vocabulary_hash, wanted.source_vocabulary_hash):
-        raise RunError(
-            f"The checkpoints in {run_dir} were trained with another vocabulary than that of "
-            f"{setup.data.path}: give data.directory of {run.config}, or another --run-dir."
-        )
-    if not run.config.exists():
-        return
-    before = run.read_config()
-    for name, old, new in configuration.differences(before, config):
-        decides = name == "data.stages" and not config.data.allow_change
-        if decides or name.startswith(_DECIDES_RESUME):
-            raise RunError(
-                f"The run in {run_dir} was started with {name} {old}, not {new}: use the old "
-                f"value (--config {run.config}), or give another --run-dir."
-            )
-        if name != "run_dir":
-            log(f"Changed since this run was started: {name} {old} -> {new}")
-    step = newest.step if newest else 0
-    was, now = (Schedule.of(settings).rate(step) for settings in (before, config))
-    if was != now and step < config.training.max_steps:
-        log(
-            f"From step {step + 1:,} the learning rate is {now:.3g}, by the old settings {was:.3g}."
-        )
 
 
 def require_same_data(setup: RunSetup, checkpoint: Checkpoint, log: Log) -> None:

@@ -5,6 +5,7 @@ Letters in names are as in `model`.
 
 import functools
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -23,7 +24,6 @@ from hvd_nmt.training.exchange.all_reduce import AllReduce
 from hvd_nmt.training.exchange.base import GradientExchange
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.micro_batches import Batch, RankGradients
-from hvd_nmt.training.step_clock import StepClock
 from hvd_nmt.training.step_result import StepResult, packed, unpacked
 
 
@@ -46,13 +46,9 @@ class TrainingModel(keras.Model):
     train_function: Any  # of keras.Model: what `fit` calls, None until it is made
 
     def __init__(
-        self,
-        transformer: Transformer,
-        config: TrainingConfig,
-        rank: Rank,
-        exchange: GradientExchange | None = None,
-        average: Transformer | None = None,
-    ) -> None:
+        self, transformer: Transformer, config: TrainingConfig, rank: Rank,
+        exchange: GradientExchange | None = None, average: Transformer | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(name="training_model", autocast=False, dtype="float32")
         self.transformer, self.average = transformer, average
         self.config, self.rank, self.exchange = config, rank, exchange or AllReduce()
@@ -61,7 +57,7 @@ class TrainingModel(keras.Model):
         with tf.device("CPU:0"):  # nothing that the host has to know is awaited from a GPU
             self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
             self.paused_s = tf.Variable(0.0, trainable=False, name="paused_s", dtype=tf.float64)
-        self._clock = StepClock(deterministic=config.deterministic)
+        self._clock = _StepClock(deterministic=config.deterministic)
         self.stop_requested = tf.Variable(0.0, trainable=False, name="stop_requested")
         self.end_requested = tf.Variable(0.0, trainable=False, name="end_requested")
         self.kept: OptimizerState
@@ -248,3 +244,31 @@ class TrainingModel(keras.Model):
         if scale is not None:
             norm /= scale
         return self.exchange.agreed(norm) if self.config.clip_norm else norm
+
+
+class _StepClock:
+    """Unix time as float64 scalars; `deterministic`: whether all kernels are to be."""
+
+    def __init__(self, *, deterministic: bool) -> None:
+        self._deterministic = deterministic
+        with tf.device("CPU:0"):
+            self._reached = tf.Variable(0.0, trainable=False, name="reached")
+
+    def now(self) -> tf.Tensor:
+        """The time when all is there that this depends on."""
+        if not self._deterministic:
+            return tf.timestamp()  # which TensorFlow refuses where kernels are deterministic
+        return tf.ensure_shape(tf.numpy_function(time.time, [], tf.float64), [])
+
+    def after(self, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+        """The time at which this rank's own gradients are ready.
+
+        From then until the summed gradients are there, this rank has nothing to compute: that is
+        the exposed communication. A GPU runs its kernels one after another behind the host's back,
+        so one number is fetched that it has only after all gradients.
+        """
+        with tf.control_dependencies(gradients):
+            last = tf.identity(tf.reshape(gradients[-1], [-1])[0])
+        # TensorFlow drops what only an order depends on; an assignment it keeps.
+        with tf.device("CPU:0"), tf.control_dependencies([self._reached.assign(last)]):
+            return self.now()

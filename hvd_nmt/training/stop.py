@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -16,13 +15,13 @@ from hvd_nmt.common import progress
 from hvd_nmt.config import Config
 from hvd_nmt.explain import learning
 from hvd_nmt.records import metrics
-from hvd_nmt.records.record import End, Record
+from hvd_nmt.records.record import End
 from hvd_nmt.training import horovod
+from hvd_nmt.training.resume import LAST_STEP
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _STDERR = 2
 _SECONDS = 3600
-_LAST_STEP = "training.max_steps"
 
 
 class StopRequest:
@@ -92,7 +91,7 @@ class EarlyStopping:
     def __init__(self, config: Config, trained_s: float) -> None:
         self._config, self._trained_s = config, trained_s
         self._began_s = time.monotonic()
-        self._option = _LAST_STEP
+        self._option = LAST_STEP
         self.because = ""
         """why, in words; "" if the run continues"""
 
@@ -122,19 +121,6 @@ class EarlyStopping:
         """What to record after the last step that was done."""
         option, because = self._option, self.because
         if step >= self._config.training.max_steps:
-            option, because = _LAST_STEP, ""
+            option, because = LAST_STEP, ""
         value = attrgetter(option)(self._config)
         return End(step, option=option, value=value, because=because)
-
-
-def ended_before(config: Config, step: int, before: Sequence[Record]) -> str:
-    """A sentence if an earlier start has ended the run by an option that is unchanged; else ""."""
-    end = metrics.end(before)
-    if end is None or end.option in (None, _LAST_STEP) or end.step != step:
-        return ""
-    if attrgetter(end.option)(config) != end.value:
-        return ""
-    return (
-        f"{config.run_dir} has stopped at step {step:,} because {end.because}: to continue, "
-        f"change {end.option}, which is {end.value}."
-    )

@@ -20,7 +20,7 @@ from hvd_nmt.checkpoints.state import adam_state
 from hvd_nmt.training import horovod
 from hvd_nmt.training.exchange import islands as islands_module
 from hvd_nmt.training.exchange import over_hosts
-from hvd_nmt.training.exchange.float16 import Float16
+from hvd_nmt.training.exchange.all_reduce import Float16
 from hvd_nmt.training.exchange.islands import Islands
 
 SHAPES = [(1000, 512), (7,), (300, 33), (), (500_000,)]

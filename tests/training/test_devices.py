@@ -78,8 +78,7 @@ def test_gpus_that_tensorflow_cannot_use_are_one_sentence(
 
 
 @pytest.mark.parametrize(
-    ("device", "hidden"),
-    [("cpu", None), ("auto", ""), ("auto", "-1"), ("auto", "NoDevFiles")],
+    ("device", "hidden"), [("cpu", None), ("auto", ""), ("auto", "-1"), ("auto", "NoDevFiles")]
 )
 def test_gpus_that_nobody_wants_do_not_matter(hardware, nvml_library, monkeypatch, device, hidden):
     nvml_library.gpus = 2

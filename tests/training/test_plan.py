@@ -46,12 +46,7 @@ def make(config, *, parameters=BASE_PARAMETERS, hosts=("v100a", "v100a", "v100b"
         exchange=PLAIN,
         tokenizers={"": "13a"},
     )
-    return Plan(
-        setup=setup,
-        parameters=parameters,
-        start_step=1234,
-        all_reduce_s=1.827,
-    )
+    return Plan(setup=setup, parameters=parameters, start_step=1234, all_reduce_s=1.827)
 
 
 @pytest.fixture

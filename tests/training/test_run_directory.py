@@ -12,17 +12,10 @@ import pytest
 from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common.errors import ClusterError, RunError, UserError
-from hvd_nmt.config import (
-    CheckpointConfig,
-    Config,
-    DataConfig,
-    EvaluationConfig,
-    ModelConfig,
-    TrainingConfig,
-)
+from hvd_nmt.config import Config, ModelConfig, TrainingConfig
 from hvd_nmt.config.mixture import END, Stage
 from hvd_nmt.data import corpus
-from hvd_nmt.training import horovod, run_directory
+from hvd_nmt.training import horovod, resume, run_directory
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.setup import RunSetup
 
@@ -39,7 +32,7 @@ def describe(run_dir: Path, config: Config, data: corpus.DataDirectory) -> list[
     logged: list[str] = []
     config = dataclasses.replace(config, run_dir=run_dir)
     setup = RunSetup(config, FIRST, ["größe"], ["CPU"], data, None, "float32")
-    run_directory.require_same_run(setup, None, logged.append)
+    resume.require_same_run(config, data.manifest, 0, logged.append)
     run_directory.describe(setup, "a1b2")
     return logged
 
@@ -89,7 +82,7 @@ def test_another_vocabulary_is_refused(tmp_path: Path, data: corpus.DataDirector
         ({"model": ModelConfig(width=128)}, "model.width"),
         ({"training": TrainingConfig(seed=2)}, "training.seed"),
         ({"training": TrainingConfig(tokens_per_step=2048)}, "training.tokens_per_step"),
-        ({"data": DataConfig(stages=(Stage(END, {"a": 1.0}),))}, "data.stages"),
+        ({"data": configuration.DataConfig(stages=(Stage(END, {"a": 1.0}),))}, "data.stages"),
     ],
 )
 def test_what_decides_the_run_may_not_change(
@@ -105,7 +98,7 @@ def test_what_decides_the_run_may_not_change(
 def test_what_may_change_is_written_and_said(tmp_path: Path, data: corpus.DataDirectory) -> None:
     describe(tmp_path, Config(), data)
     training = TrainingConfig(learning_rate=1.0, precision="float16")
-    longer = Config(training=training, checkpoints=CheckpointConfig(keep=9))
+    longer = Config(training=training, checkpoints=configuration.CheckpointConfig(keep=9))
     assert describe(tmp_path, longer, data) == [
         "Changed since this run was started: training.learning_rate 2.0 -> 1.0",
         "Changed since this run was started: training.precision auto -> float16",
@@ -139,7 +132,7 @@ def test_bleu_keeps_the_tokenizer_that_the_run_began_with(
     data = dataclasses.replace(
         data, manifest=dataclasses.replace(data.manifest, target_language="th")
     )
-    config = Config(run_dir=tmp_path, evaluation=EvaluationConfig(tokenize=wanted))
+    config = Config(run_dir=tmp_path, evaluation=configuration.EvaluationConfig(tokenize=wanted))
     setup = RunSetup(config, horovod.init(), ["a"], ["CPU"], data, None, "float32")
     before = RunDirectory(tmp_path).read_metrics()
     directories = run_directory.HostDirectories((0,), 0, "a1b2", None, None, before)

@@ -1,9 +1,8 @@
 """What travels between the ranks of a run: one object of one of three kinds."""
 
 from hvd_nmt.config.exchange import Exchange
-from hvd_nmt.training.exchange.all_reduce import AllReduce
+from hvd_nmt.training.exchange.all_reduce import AllReduce, Float16
 from hvd_nmt.training.exchange.base import GradientExchange
-from hvd_nmt.training.exchange.float16 import Float16
 from hvd_nmt.training.exchange.islands import Islands
 from hvd_nmt.training.exchange.over_hosts import HostGroups
 
