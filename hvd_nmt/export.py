@@ -71,7 +71,7 @@ class ExportOptions:
     checkpoint: str = "best"
     """best (by evaluation.best_by), latest, or a prefix"""
     quantization: Quantization = "float32"
-    """of ctranslate2, argos: int8, float16, bfloat16; the form of its weights"""
+    """of ctranslate2, argos: form of the weights"""
     shortlist: bool = False
     """of ctranslate2: search only pieces that go with the source"""
     languages: str = ""

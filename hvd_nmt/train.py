@@ -12,8 +12,8 @@ Model: --model.encoder-layers --model.decoder-layers --model.width --model.heads
     --model.feed-forward-width --model.dropout
 Steps and learning rate: --training.max-steps --training.tokens-per-step --training.learning-rate
     --training.decay --training.warmup-steps --training.max-hours
-Evaluations: --training.log-every --evaluation.every-steps --evaluation.best-by
-    --evaluation.stop-after --evaluation.stop-when-trained
+Evaluations: --evaluation.every-steps --evaluation.best-by --evaluation.stop-after
+    --evaluation.stop-when-trained
 Checkpoints: --checkpoints.every-steps --checkpoints.keep --checkpoints.keep-best
 Hardware and network: --ranks --training.device --training.precision --training.micro-batches
     --training.exchange --training.sync-every

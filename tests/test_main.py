@@ -57,13 +57,16 @@ def test_a_help_is_a_page_with_examples_and_a_line_for_each_option(name, help_of
     assert [line for line in lines if len(line) > 100] == []
     assert lines[2].startswith(f"    python -m hvd_nmt.{name}")
     assert "Exit codes: 0 done" in lines[-2]
-    shown = re.findall(r"^  (--[a-z][\w.-]*)(.*)$", said, re.MULTILINE)
+    shown = re.findall(r"^  (--[a-z][\w.-]*)(.*(?:\n {35}.*)?)$", said, re.MULTILINE)
     rows = [row for row in shown if row[0] not in ("--preset", "--config")]
     assert rows
     assert ("saved-model, ctranslate2, argos or run (required)" in said) == (name == "export")
     for option, rest in rows:
         assert re.search(rf"{re.escape(option)}\b", help_of(name)), option
         assert re.search(r" {2,}\S", rest), f"{option} has no meaning"
+        choices = re.search(rf"{re.escape(option)} \{{([^}}]+)\}}[ \n]", help_of(name))
+        for choice in re.split(r"[,│\s]+|None", choices[1]) if choices else ():
+            assert choice in rest, f"{option} does not show {choice}"
 
 
 def test_a_python_without_the_packages_gets_a_sentence():

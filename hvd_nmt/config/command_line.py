@@ -171,14 +171,18 @@ def _rows(kind: type, default: Any, prefix: str = "") -> dict[str, str]:
         elif str(value) not in ("False", "None", "", "()"):
             meaning += f" (default: {' '.join(value) if isinstance(value, tuple) else value})"
         option = f"--{prefix}{name or field.name.replace('_', '-')}"
-        rows[option] = f"  {option + _value(hint, 31 - len(option)):31}  {meaning}"
+        named = option + _value(hint, meaning, 31 - len(option))
+        gap = "  " if len(named) + len(meaning) <= 96 else f"\n{'':35}"
+        rows[option] = f"  {named:31}{gap}{meaning}"
     return rows
 
 
-def _value(hint: Any, width: int) -> str:
-    """What follows an option in its line, nothing after a switch; choices where there is room."""
+def _value(hint: Any, meaning: str, width: int) -> str:
+    """What follows an option, nothing after a switch; choices unless long and in its meaning."""
     choices = typing.get_args(hint)
-    if typing.get_origin(hint) is Literal and len("|".join(choices)) < width:
-        return f" {'|'.join(choices)}"
+    values = "|".join(map(str, choices))
+    is_told = len(values) >= width and all(str(choice) in meaning for choice in choices)
+    if typing.get_origin(hint) is Literal and not is_told:
+        return f" {values}"
     kinds = {bool: "", Path: " PATH", int: " N", float: " X"}
     return next((kinds[kind] for kind in (hint, *choices) if kind in kinds), " NAME")

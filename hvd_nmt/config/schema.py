@@ -201,11 +201,6 @@ class TrainingConfig:
                 "over which the rate falls to 0: a tenth of training.max_steps is usual."
             )
 
-    @property
-    def stuck_limit_s(self) -> float | None:
-        """`stuck_after_s` as a number; None: it is learned."""
-        return None if self.stuck_after_s == AUTO else float(self.stuck_after_s)
-
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:

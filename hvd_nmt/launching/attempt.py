@@ -105,7 +105,7 @@ class Attempt:
         variables |= {RESCUES: "1"} if self.job.rescues else {}
         # The agent has the others.
         variables |= dict(rank_environment(ranks).items() - passed(os.environ).items())
-        reports = config is not None and config.training.stuck_limit_s != 0
+        reports = config is not None and config.training.stuck_after_s != 0
         answers = dict[str, Future[Message]]()
         variables_of = rendezvous.variables(self.hosts, self.nic)
         for host in self.hosts:

@@ -24,6 +24,7 @@ from hvd_nmt.common.tensorflow_import import process_started_s
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.schedule import Schedule
+from hvd_nmt.config.schema import AUTO
 from hvd_nmt.data import sentencepiece_model
 from hvd_nmt.explain.goodput import goodput
 from hvd_nmt.records import metrics
@@ -55,8 +56,9 @@ def train(config: Config, write_report: WriteReport) -> None:
     if command_line.LOCAL_FILE.exists():
         log(f"defaults    {command_line.LOCAL_FILE} in this directory")
 
+    stuck_s = config.training.stuck_after_s
     with (
-        horovod.heartbeat.limited(config.training.stuck_limit_s),
+        horovod.heartbeat.limited(None if stuck_s == AUTO else float(stuck_s)),  # None: learned
         horovod.end_when_ranks_are_lost("hvd_nmt.train"),
         devices.explain_memory(rank),
     ):

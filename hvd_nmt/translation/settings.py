@@ -19,7 +19,7 @@ class Settings:
     batch_tokens: int = 4096
     """source tokens translated at once, with padding; less needs less memory"""
     backend: Literal["tensorflow", "ctranslate2"] = "tensorflow"
-    """ctranslate2 is faster; it is made from the checkpoint on first use"""
+    """tensorflow or ctranslate2, which is faster; it is made from the checkpoint on first use"""
     precision: Literal["auto", "float32", "bfloat16", "float16", "int8"] = "auto"
     """auto, float32, bfloat16, float16 or int8; auto: 16 bits on GPUs that are good at it, float32
     on processors and for scores. int8 needs --backend ctranslate2, is a little less exact"""
