@@ -21,6 +21,10 @@ _FORMER = frozenset({
 })  # fmt: skip
 """dotted names of options and sections that are gone; config.yaml of an older run still has them,
 and any value of them is read over"""
+_WANTED = {
+    int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path",
+    Count: f"a whole number or {AUTO}",
+}  # fmt: skip
 
 
 def load(path: Path, default: Config | None = None) -> Config:
@@ -46,6 +50,9 @@ def read_yaml(path: Path, texts: Collection[str] = ()) -> dict[str, Any]:
         values = _PlainYaml(path.read_text(encoding="utf-8"), texts).get_single_data()
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = f"{error.strerror}; check its path" if isinstance(error, OSError) else str(error)
+        if isinstance(error, UnicodeDecodeError):
+            line = error.object.count(b"\n", 0, error.start) + 1
+            reason = f"line {line} is not UTF-8; save the file as UTF-8"
         if mark := getattr(error, "problem_mark", None):
             reason = f"line {mark.line + 1}: {getattr(error, 'problem', '')}; correct this line"
         reason = " ".join(reason.split()).rstrip(".")
@@ -118,22 +125,16 @@ def differences(old: Config, new: Config) -> Iterator[tuple[str, Any, Any]]:
 def _converted(hint: Any, value: Any, where: str) -> Any:
     if hint == Stages:
         return stages_of(value, where)
-    if hint == Count:
-        if value == AUTO or type(value) is int:
-            return value
-        raise ConfigError(f"{where} must be a whole number or {AUTO}, not {value!r:.60}.")
-    if choices := get_args(hint):
-        if value in choices:
-            return value
-        raise ConfigError(f"{where} must be one of {', '.join(choices)}, not {value!r:.60}.")
-    if type(value) is hint:
+    is_count = hint == Count and (value == AUTO or type(value) is int)
+    if is_count or type(value) is hint or value in get_args(hint):
         return value
     if hint is Path and isinstance(value, str):
         return Path(value)
     if hint is float and type(value) in (int, str):  # YAML 1.1 reads 1e-9 as text
         with contextlib.suppress(ValueError, OverflowError):
             return float(value)
-    raise ConfigError(f"{where} must be of type {hint.__name__}, not {value!r:.60}.")
+    wanted = _WANTED.get(hint) or f"one of {', '.join(get_args(hint))}"
+    raise ConfigError(f"{where} must be {wanted}, not {value!r:.60}.")
 
 
 def _plain(value: Any) -> Any:

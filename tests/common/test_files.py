@@ -11,14 +11,7 @@ import pytest
 
 from hvd_nmt.common import files
 from hvd_nmt.common.errors import DataError
-from hvd_nmt.common.files import (
-    exclusive,
-    is_locked,
-    replacing,
-    replacing_file,
-    try_lock,
-    write_atomically,
-)
+from hvd_nmt.common.files import exclusive, replacing, try_lock
 
 fork = multiprocessing.get_context("fork")
 
@@ -131,10 +124,10 @@ def test_one_at_a_time(tmp_path):
 
 def test_a_file_is_replaced_as_a_whole_and_nothing_else_is_left(tmp_path):
     path = tmp_path / "facts.json"
-    write_atomically(path, "größer\n")
-    write_atomically(path, b"\xff")
+    files.write_atomically(path, "größer\n")
+    files.write_atomically(path, b"\xff")
     assert path.read_bytes() == b"\xff"
-    with pytest.raises(FileNotFoundError), replacing_file(path):
+    with pytest.raises(FileNotFoundError), files.replacing_file(path):
         pass  # nothing was written
     assert path.read_bytes() == b"\xff"
     assert names(tmp_path) == ["facts.json"]
@@ -142,9 +135,9 @@ def test_a_file_is_replaced_as_a_whole_and_nothing_else_is_left(tmp_path):
 
 def test_an_open_file_is_locked_once(tmp_path):
     with open(tmp_path / "lock", "a+b") as mine, open(tmp_path / "lock", "rb") as other:
-        assert not is_locked(other)
+        assert not files.is_locked(other)
         assert try_lock(mine)
-        assert is_locked(other)
+        assert files.is_locked(other)
         assert not try_lock(other)
     with open(tmp_path / "lock", "rb") as other:
         assert try_lock(other)

@@ -188,8 +188,9 @@ def test_what_older_runs_could_choose_is_read_over(tmp_path, monkeypatch):
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
-    (tmp_path / "x").write_bytes(b"ranks: \xff\xfe")
-    for name, why in (("none.yaml", "directory; check its path"), (".", "; check"), ("x", "0xff")):
+    (tmp_path / "x").write_bytes(b"ranks: 2\n# \xff\xfe")
+    in_x = "line 2 is not UTF-8; save the file as UTF-8"
+    for name, why in (("none.yaml", "directory; check its path"), (".", "; check"), ("x", in_x)):
         with pytest.raises(ConfigError, match=f"^Cannot read .*{why}"):
             configuration.load(tmp_path / name)
 

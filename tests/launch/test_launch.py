@@ -6,17 +6,11 @@ from pathlib import Path
 
 import pytest
 
+import launched
 import toy
 from hvd_nmt.checkpoints.manifest import newest_step
 from hvd_nmt.launch import config_of, main, split
-from launched import (
-    SECRETS,
-    checksum,
-    command_lines_read,
-    events,
-    program,
-    require_no_secret,
-)
+from launched import events
 
 STEPS, STUCK_STEP, KILLED_STEP = 40, 12, 25
 FAULTY_TRAIN = f"""#!{sys.executable}
@@ -68,7 +62,7 @@ def stopped(toy_data, tmp_path_factory):
     def ended(steps, when=None):
         """What a start said, its newest checkpoint, its last step, and what is left of it."""
         options = toy.train_options(toy_data, "run", steps, "--evaluation.sentences", "2")
-        run = launch("train", *options, cwd=cwd, **SECRETS)
+        run = launch("train", *options, cwd=cwd, **launched.SECRETS)
         try:
             if when is not None:
                 run.wait_for(when)
@@ -78,7 +72,7 @@ def stopped(toy_data, tmp_path_factory):
             run.kill()
         return done, newest_step(run_dir), toy.steps_done(run_dir), left
 
-    with command_lines_read() as seen:
+    with launched.command_lines_read() as seen:
         first = ended(100_000, when=lambda: toy.steps_done(run_dir) >= 5)
         second = ended(newest_step(run_dir) + 3)
     return {"run_dir": run_dir, "ends": (first, second), "seen": seen}
@@ -96,7 +90,7 @@ def test_the_same_command_goes_on_to_the_end(stopped):
     (_, saved, *_), (done, last, reached, left) = stopped["ends"]
     assert done.returncode == 0, done.stderr
     assert last == reached == saved + 3
-    assert checksum(done.stdout)
+    assert launched.checksum(done.stdout)
     assert left == []
 
 
@@ -118,7 +112,7 @@ def test_what_happened_is_recorded(stopped):
 def test_a_secret_of_the_environment_is_nowhere(stopped):
     assert stopped["seen"] == set()
     for done, *_ in stopped["ends"]:
-        require_no_secret(done.stdout + done.stderr, stopped["run_dir"])
+        launched.require_no_secret(done.stdout + done.stderr, stopped["run_dir"])
 
 
 def test_what_would_fail_again_is_not_started_again(tmp_path):
@@ -213,7 +207,7 @@ def test_the_ranks_of_a_launcher_that_was_killed_save_and_end(toy_data, tmp_path
 def faulty(toy_data, tmp_path_factory):
     """A run of which one rank was stuck, and later killed."""
     cwd = tmp_path_factory.mktemp("faulty")
-    python = program(cwd / "python-with-faults", FAULTY_TRAIN)
+    python = launched.program(cwd / "python-with-faults", FAULTY_TRAIN)
     options = toy.train_options(
         toy_data, "run", STEPS, "--checkpoints.every-steps", "10", "--telemetry.report",
         "--training.stuck-after-s", "15",

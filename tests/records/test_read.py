@@ -150,7 +150,7 @@ DAMAGED = edited(rb"\n", b"\n{damaged\n")
     ("file", "change", "said"),
     [
         ("config.yaml", None, "config.yaml: No such file"),
-        ("config.yaml", edited(rb"(?<=max_steps: )\d+", b"many"), "max_steps must be of type int"),
+        ("config.yaml", edited(rb"(?<=max_steps: )\d+", b"many"), "max_steps must be a whole"),
         ("telemetry/b.jsonl", None, "GPUs and network of b are unknown: each host writes its own"),
         ("environment.json", None, "environment.json is missing or damaged"),
         ("environment.json", lambda _: b"{", "environment.json is missing or damaged"),
