@@ -56,15 +56,11 @@ def main(config: DoctorConfig) -> int:
         check, predicted = _measure(run, results)
         results.append(check)
     statuses = collections.Counter(check.status for check in results)
-    parts = [checks.table(results)]
-    if predicted is not None:
-        parts.append("\n".join(predicted.lines()))
+    steps = [] if predicted is None else ["\n".join(predicted.lines())]
     verdict = "a run would not start or not be right" if statuses[FAIL] else "a run will start"
-    parts.append(
-        f"{statuses[OK]} ok, {count(statuses[WARN], 'warning')}, "
-        f"{count(statuses[FAIL], 'failure')}: {verdict}."
-    )
-    print("\n\n".join(parts))
+    warnings, failures = count(statuses[WARN], "warning"), count(statuses[FAIL], "failure")
+    counts = f"{statuses[OK]} ok, {warnings}, {failures}: {verdict}."
+    print(checks.table(results), *steps, counts, sep="\n\n")
     return ClusterError.exit_code if statuses[FAIL] else 0
 
 

@@ -37,6 +37,7 @@ from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ConfigError, Preempted, outliving_readers, reported
 from hvd_nmt.common.units import count
 from hvd_nmt.config import Config, command_line
+from hvd_nmt.config.serialization import nearest
 from hvd_nmt.diagnosis import checks
 from hvd_nmt.hosts import facts
 from hvd_nmt.hosts.host_list import Host, read_hosts
@@ -55,9 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     ):
         given, words = split(sys.argv[1:] if argv is None else argv)
         if not words and not {"-h", "--help", "--help-all"} & set(given):
+            near = ((word, nearest(word, [_SHORT])) for word in given)
+            wrong = next((f"; {word!r} is none{meant}" for word, meant in near if meant), "")
             raise ConfigError(
-                "No command is given: write it after --, or train, as in python -m hvd_nmt.launch "
-                "-H v100a:2,v100b:2 train --preset base."
+                f"No command is given{wrong}: write it after --, or train, as in python -m "
+                "hvd_nmt.launch -H v100a:2,v100b:2 train --preset base."
             )
         options = command_line.options(LaunchOptions, "hvd_nmt.launch", str(__doc__), given)
         signals.grace_s()  # a wrong one is said before ranks start
@@ -83,9 +86,7 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     if mark not in words:
         return words, []
     index = words.index(mark)
-    options, command = words[:index], words[index:]
-    if mark == "--":
-        command = command[1:]
+    options, command = words[:index], words[index + (mark == "--") :]
     return options, ["python", "-m", _TRAIN, *command[1:]] if command[:1] == [_SHORT] else command
 
 

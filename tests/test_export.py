@@ -152,7 +152,7 @@ def test_mistakes_are_one_sentence_and_an_exit_code(toy_run, tmp_path, refused):
     words = ["--to", "ctranslate2", "--out", str(tmp_path / "x")]
     alone = shutil.copytree(GOLDEN / "run", tmp_path / "alone")
     for more, code, message in (
-        (["--run", str(tmp_path / "none")], 4, f"{tmp_path / 'none'} has no config.yaml"),
+        (["--run", str(tmp_path / "none")], 4, f"{tmp_path / 'none'} does not exist: give"),
         (["--run", str(toy_run), "--verify-on", str(tmp_path / "t")], 3, "Cannot read"),
         (["--run", str(toy_run), "--verify-on", os.devnull], 3, "has no text: give"),
         (["--run", str(toy_run), "--languages", "en-de"], 2, "en-de needs --to argos"),

@@ -64,8 +64,8 @@ class RunDirectory:
     def read_config(self) -> Config:
         """The configuration; RunError: this is no run directory, or the file is damaged."""
         if not self.config.exists():
-            name = self.config.name
-            raise RunError(f"{self.path} has no {name}: give the directory of a training run.")
+            fault = f"has no {self.config.name}" if self.path.exists() else "does not exist"
+            raise RunError(f"{self.path} {fault}: give the directory of a training run.")
         try:
             return configuration.load(self.config)
         except ConfigError as error:

@@ -158,6 +158,7 @@ def test_the_command_begins_after_two_dashes_or_with_train(
         (["-H", "a:2", "--min-ranks", "1", "train", "--ranks", "2"], "fixes the number of ranks"),
         (["-H", "a:2", "--restarts-per-hour", "-1", "train"], "-1: it must be at least 0"),
         (["-H", "a:2"], "No command is given: write it after --, or train, as in python -m"),
+        (["-H", "a:2", "trian"], "is given; 'trian' is none (did you mean 'train'?): write it"),
         (["train", "--preset", "bsae"], "Unknown preset 'bsae"),
     ],
 )
