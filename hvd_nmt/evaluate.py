@@ -20,7 +20,6 @@ first one, checkpoints before files. The same command prints the same numbers.
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,6 +70,8 @@ class EvaluateOptions:
         if self.run is None and given:
             option = given[0].replace("_", "-")
             raise ConfigError(f"--{option} needs --run, the directory of a run.")
+        if self.part != "dev" and (self.source or self.test_set or not self.run):
+            raise ConfigError(f"--part {self.part} is of the run's data: give --run alone with it.")
         if self.test_set and (self.source or self.reference):
             raise ConfigError("--test-set has its own text: remove --source and --reference.")
         if self.run is None and not self.reference:
@@ -113,8 +114,11 @@ def main(options: EvaluateOptions) -> None:
     if len(corpora) > 1:
         for name, lines in corpora.items():
             by = trained.get(name.rpartition(" ")[0], tokenizer) if is_auto else tokenizer
-            texts = _lines(systems, lines), _lines(references, lines)
-            by_corpus[name] = scoring.compare(*texts, by)
+            ours, right = (
+                [Text(text.name, text.lines[lines.start : lines.stop]) for text in of]
+                for of in (systems, references)
+            )
+            by_corpus[name] = scoring.compare(ours, right, by)
     if options.json:
         facts["hypotheses"] = [text.name for text in hypotheses]
         if len(by_corpus) > 1:
@@ -129,18 +133,17 @@ def main(options: EvaluateOptions) -> None:
             training = RunDirectory(options.run).read_config().evaluation
             before = trained.get("", tokenizer)
             other = f", tokenizer {before}" if before != tokenizer else ""
-            how = "" if settings.backend == "tensorflow" else f", --backend {settings.backend}"
-            how += " --shortlist" if settings.shortlist else ""
+            chosen, usual = settings.output_options(), SearchSettings().output_options()
+            how = f"with beam {chosen.pop('beam_size')}, {chosen.pop('precision')}"
+            for name, value in chosen.items():
+                if value != usual.get(name):
+                    how += f", --{name.replace('_', '-')} {value}".removesuffix(" True")
             print(
-                f"\nTranslated {source.name} with beam {settings.decoding.beam_size}{how}.\n"
+                f"\nTranslated {source.name} {how}.\n"
                 "Evaluations in training: "
                 f"{f'at most {training.sentences:,}' if training.sentences else 'all'} "
                 f"dev sentences, beam {training.beam_size}{other}."
             )
-
-
-def _lines(of: Sequence[Text], lines: range) -> list[Text]:
-    return [Text(text.name, text.lines[lines.start : lines.stop]) for text in of]
 
 
 def _read(options: EvaluateOptions) -> tuple[Text | None, list[Text], list[Text], dict[str, str]]:

@@ -82,9 +82,10 @@ def test_words_are_found_as_in_training_or_by_script_or_as_asked(folder, capsys)
     assert tokenizer(*OURS, "copy") == "13a"
     Path("run/metrics.jsonl").write_text(begun % ', "tokenizers": {"": "char"}')
     assert tokenizer(*OURS, "copy") == "char"
-    assert evaluate.main([*OURS, "copy", "--tokenize", "intl"]) == 0
+    assert evaluate.main([*OURS, "copy", "--tokenize", "intl", "--max-length", "4"]) == 0
     out = capsys.readouterr().out
     assert out.split()[:2] == ["system", "BLEU[intl]"]
+    assert "\nTranslated source with beam 4, float32, --max-length 4.\n" in out
     assert out.endswith("dev sentences, beam 1, tokenizer char.\n")
     texts = {"zh": "我哋今日去商店。", "13a": "او کتاب‌ها را می‌خواند.", "char": "ฉันไปตลาดทุกเช้า"}
     for wanted, text in texts.items():
@@ -138,6 +139,7 @@ FILES = ("--reference", "source", "--hypotheses")
         ((*FILES, "theirs", "long"), 3, "source has 30 lines, but long has 31: line i of one must"),
         ((*OURS, "copy", "none"), 4, "No checkpoint none: give best, latest, or"),
         ((*OURS, "copy", "--keep", "theirs"), 2, "theirs: File exists: fix that, or give anoth"),
+        ((*OURS, "copy", "--part", "test"), 2, "--part test is of the run's data: give"),
         ((*FILES, "theirs", "--keep", "kept"), 2, "--keep needs --run, the directory of a run."),
         ((*FILES, "theirs", "--backend", "ctranslate2"), 2, "--backend needs --run, the direct"),
     ],
