@@ -30,6 +30,7 @@ from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.common.files import require_free
 from hvd_nmt.config import command_line
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class ConvertOptions:
 @command_line.command("hvd_nmt.convert", ConvertOptions, __doc__)
 def main(options: ConvertOptions) -> None:
     """Writes the run directory and says what is in it."""
+    require_free(options.out)
     defaults = configuration.presets()["base"][1]
     if options.config is not None:
         defaults = configuration.load(options.config, defaults)
@@ -79,10 +81,7 @@ def main(options: ConvertOptions) -> None:
 
     if options.model is not None:
         model = marian.read(options.model)
-    else:
-        assert options.checkpoint is not None
-        assert options.vocabulary is not None
-        assert options.heads is not None
+    elif options.checkpoint and options.vocabulary and options.heads is not None:
         model = openseq2seq.read(options.checkpoint, options.vocabulary, options.heads)
     print(*_lines(model, foreign.write(model, defaults, options.out)), sep="\n")
 

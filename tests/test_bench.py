@@ -52,4 +52,4 @@ def test_steps_are_measured(toy_data, tmp_path):
 
 def test_a_mistake_is_one_sentence(refused):
     said = refused(2, bench, "--steps", "0")
-    assert said == "hvd_nmt.bench: steps is 0: it must be above 0 and finite.\n"
+    assert said == "hvd_nmt.bench: --steps is 0: it must be above 0 and finite.\n"

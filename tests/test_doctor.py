@@ -86,7 +86,7 @@ def test_a_failed_all_reduce_is_a_failed_check(capsys, cluster, monkeypatch):
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (["--timeout-s", "0"], "timeout_s is 0.0: it must be above 0"),
+        (["--timeout-s", "0"], "--timeout-s is 0.0: it must be above 0"),
         (["--preset", "bse"], "did you mean 'base'"),
     ],
 )

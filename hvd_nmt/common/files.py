@@ -124,11 +124,11 @@ def is_locked(stream: IO[Any]) -> bool:
 
 
 @contextmanager
-def exclusive(path: Path, kind: type[UserError] = DataError) -> Iterator[None]:
+def exclusive(path: Path, kind: type[UserError] = DataError, out: str = "--out") -> Iterator[None]:
     """Waits until no other process on this host holds `path`, and holds it.
 
     The lock is on a file `.<name>.lock` beside it, removed at the end. An error of this `kind`:
-    that cannot be written.
+    that cannot be written; `out` is the option that decides where it is.
     """
     path = followed(path)
     name = path.with_name(f".{path.name}.lock")
@@ -137,7 +137,7 @@ def exclusive(path: Path, kind: type[UserError] = DataError) -> Iterator[None]:
         while not try_lock(lock := name.open("ab"), wait=True):
             lock.close()  # who held it has removed it
     except OSError as error:
-        raise _unwritten(path, error, kind) from None
+        raise _unwritten(path, error, kind, out) from None
     with lock:
         try:
             _recover(path)
@@ -146,11 +146,11 @@ def exclusive(path: Path, kind: type[UserError] = DataError) -> Iterator[None]:
             name.unlink(missing_ok=True)
 
 
-def _unwritten(path: Path, error: OSError, kind: type[UserError]) -> UserError:
+def _unwritten(path: Path, error: OSError, kind: type[UserError], out: str = "--out") -> UserError:
     fault = f"Cannot write {path} ({error.strerror or error}): fix that, or"
     if kind is RunError:
         return unwritten(f"{fault} use a copy of the run.", error)
-    return kind(f"{fault} choose another --out.")
+    return kind(f"{fault} choose another {out}.")
 
 
 @contextmanager

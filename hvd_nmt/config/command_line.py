@@ -122,14 +122,17 @@ def options(
         with contextlib.redirect_stderr(printed):
             prog = f"python -m {name}"
             return tyro.cli(kind, prog=prog, description="", args=words, default=default)
-    except SystemExit as stopped:
+    except (ConfigError, SystemExit) as stopped:
         # tyro reports what __post_init__ raises in a box, too; a ConfigError is one sentence.
         cause: BaseException | None = stopped
         while cause is not None:
             if isinstance(cause, ConfigError):
+                field, _, fault = str(cause).partition(" is ")  # as `schema.require_limits` says
+                if (option := f"--{field.replace('_', '-')}") in _rows(kind, default):
+                    cause.args = (f"{option} is {fault}",)
                 raise cause from None
             cause = cause.__context__
-        if not stopped.code:
+        if not getattr(stopped, "code", 0):
             raise
         what = _sentence(printed.getvalue(), _rows(kind, default))
         raise ConfigError(f"{what}; python -m {name} --help shows the options.") from None

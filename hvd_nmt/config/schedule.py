@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hvd_nmt.config.schema import Config, Decay
 
-_FALLS = {
+FALLS = {
     "transformer_policy": "falls as one over the root of the step",
     "inverse_sqrt": "falls as one over the root of the step",
     "linear": "falls in a straight line to 0 at the end of the run",
@@ -13,6 +13,7 @@ _FALLS = {
     "constant": "stays there",
     "warmup_stable_decay": "stays there",
 }
+"""what the rate does after the warm-up, as the end of a sentence"""
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Schedule:
     OpenSeq2Seq calls it); Loshchilov and Hutter 2017 (`cosine`, without restarts); Hu et al. 2024
     (`warmup_stable_decay`).
 
-    A new decay is a value of `Decay`, words in `_FALLS`, and a case of `_rate_of_update` and of
+    A new decay is a value of `Decay`, words in `FALLS`, and a case of `_rate_of_update` and of
     `formula`.
     """
 
@@ -72,17 +73,13 @@ class Schedule:
         update = max(range(1, last + 1), key=lambda update: self.rate(update - 1))
         return update, self.rate(update - 1)
 
-    def words(self) -> str:
-        """What the rate does after the warm-up, as the end of a sentence."""
-        return _FALLS[self.decay]
-
     def cooling_steps(self) -> int:
         """Steps after the highest rate over which the cool-down takes it to 0."""
         return int(max(1, min(self.cooldown_steps, self.max_steps - self.peak()[0])))
 
     def cool_down(self) -> str:
         """What the cool-down does, as a sentence without its end."""
-        falls = "also falls" if self.words().startswith("falls") else "falls"
+        falls = "also falls" if FALLS[self.decay].startswith("falls") else "falls"
         return f"over the last {self.cooling_steps():,} steps it {falls} in a straight line to 0"
 
     def formula(self) -> str:

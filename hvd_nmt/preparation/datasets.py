@@ -112,7 +112,7 @@ def download(name: str, cache: Path, mirror: str | None = None) -> dict[str, lis
     """
     folder = cache / name / "downloads"
     try:
-        with exclusive(cache / name):
+        with exclusive(cache / name, out="--cache"):
             folder.mkdir(parents=True, exist_ok=True)
             return {
                 part: [_files(corpus, folder, mirror) for corpus in corpora]
@@ -120,7 +120,8 @@ def download(name: str, cache: Path, mirror: str | None = None) -> dict[str, lis
             }
     except OSError as error:
         place = error.filename or folder
-        raise DataError(f"{place} cannot be used: {error.strerror or error}.") from None
+        why = error.strerror or error
+        raise DataError(f"{place} cannot be used ({why}): choose another --cache.") from None
 
 
 def _files(corpus: Corpus, folder: Path, mirror: str | None) -> Files:

@@ -28,7 +28,7 @@ def download(name: str, languages: tuple[str, str], cache: Path) -> tuple[Path, 
             "--target-language."
         )
     out = cache / "mtdata" / name
-    with exclusive(out):
+    with exclusive(out, out="--cache"):
         if not (out / _PARTS / f".valid.{name}").exists():
             _run(name, codes, out)
     source, target = (out / _PARTS / f"{name}.{side[0]}" for side in sides)

@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 from hvd_nmt.common.units import duration, percent
+from hvd_nmt.config.schedule import FALLS
 from hvd_nmt.explain import learning
 from hvd_nmt.explain.estimates import Estimate
 from hvd_nmt.explain.learning import CANNOT_TELL, FullyTrained
@@ -142,10 +143,9 @@ def learning_rate(facts: RunFacts) -> Answer:
     step, rate = schedule.peak()
     places: dict[str, tuple[int, float]] = {}
     rises = f"The rate rises in a straight line to {rate:.3g} at step {step:,}"
-    answer = f"{rises}, its peak, and then {schedule.words()}"
+    answer = f"{rises}, its peak, and then {FALLS[schedule.decay]}"
     recorded += " The rate warms up because Adam's moments are not yet reliable in the first steps."
-    training = run.config.get("training", {})
-    if training.get("optimizer") == "muon":
+    if (training := run.config.get("training", {})).get("optimizer") == "muon":
         recorded += (
             " Muon moves the matrices inside the layers in orthogonal steps, at "
             f"{training['muon_rate_factor']:g} times this rate; Adam moves the rest."

@@ -8,7 +8,7 @@ import numpy as np
 from hvd_nmt.checkpoints.sizes import FLOAT_BYTES
 from hvd_nmt.common import heartbeat
 from hvd_nmt.common.units import data_size, percent, step_duration
-from hvd_nmt.config.schedule import Schedule
+from hvd_nmt.config.schedule import FALLS, Schedule
 from hvd_nmt.data import bleu, language
 from hvd_nmt.explain import flops
 from hvd_nmt.explain.exchange_cost import name_of, ring_bytes, sent_bytes_per_step
@@ -151,7 +151,7 @@ class Plan:
         if training.warmup_steps > peak_step:
             rate += f", within the warm-up of {training.warmup_steps:,} steps"
         elif training.decay != "transformer_policy":
-            rate += f", then {schedule.words()}"
+            rate += f", then {FALLS[schedule.decay]}"
         if training.cooldown_steps:
             rate += f", falls to 0 over the last {schedule.cooling_steps():,} steps"
         return rate

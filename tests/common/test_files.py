@@ -64,7 +64,8 @@ def test_a_full_disk_and_a_place_that_cannot_be_written_are_sentences_to_the_use
     with full, replacing(tmp_path / "data"):
         raise OSError(28, "No space left on device")
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="Cannot write"), exclusive(tmp_path / "file" / "data"):
+    refused, data = pytest.raises(DataError, match="another --cache"), tmp_path / "file" / "data"
+    with refused, exclusive(data, out="--cache"):
         pass
 
 
