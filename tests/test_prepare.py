@@ -18,7 +18,7 @@ from hvd_nmt import prepare
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.data import corpus
 from hvd_nmt.data.batch_plan import BatchPlan
-from hvd_nmt.preparation import embedded, subwords
+from hvd_nmt.preparation import embedded, stages, subwords
 
 ROOT = Path(__file__).resolve().parent.parent
 MULTI30K = ROOT.parent / "shared" / "data" / "multi30k"
@@ -82,7 +82,7 @@ def decoded(data, side):
     return [model.decode(ids.tolist()) for ids in side]
 
 
-def test_the_directory_holds_the_text(toy):
+def test_the_directory_holds_the_text(toy, capsys, monkeypatch):
     toy.out.mkdir()  # an empty one may be filled
     assert toy.run() == 0
     data = corpus.load(toy.out, verify=True)
@@ -104,7 +104,9 @@ def test_the_directory_holds_the_text(toy):
     assert data.manifest.source_has_own
     assert data.manifest.source_vocabulary_size == 0
     # One vocabulary leaves no trace of two.
+    monkeypatch.setattr(stages, "_ROUGH_PAIRS", 299)  # more take long
     assert toy.run(overwrite=True, source_normalization_rule="nfc") == 0
+    assert capsys.readouterr().err == "learning the vocabulary from 300 pairs\n"
     assert not [path.name for path in toy.out.iterdir() if "source" in path.name]
     content = json.loads((toy.out / "manifest.json").read_text())
     assert not [name for name in [*content, *content["request"]] if "source_v" in name]

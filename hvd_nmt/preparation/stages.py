@@ -144,9 +144,10 @@ def _learned(build: _Build, train: PartState) -> list[bytes]:
 
     Rough ones without rare characters find them first: noise may have thousands of rare characters.
     """
-    announce("learning the vocabulary")
     most = build.options.vocabulary_sample
     chosen = subwords.spread(train.pairs, most)
+    tell = print_line if train.pairs > _ROUGH_PAIRS else announce  # in a file what takes long alone
+    tell(f"learning the vocabulary from {chosen.sum():,} pairs")
     sample = parts.subset(train, build.paths(build.work, "sample"), chosen)
     some = subwords.spread(train.pairs, min(most or _ROUGH_PAIRS, _ROUGH_PAIRS))
     try:
