@@ -60,6 +60,14 @@ def test_ctranslate2_is_written_explained_and_compared(tmp_path, capsys):
     assert f"translate([{line!r}])" in code
     assert done.stdout == f"{export.translated([line], out)}\n"
     assert end_without_a_reader(out) == (0, "")
+    program = [sys.executable, out / "translate.py"]
+    refused = subprocess.run([*program, "--beam"], capture_output=True, text=True)
+    fault = "translate.py takes no argument '--beam': run python translate.py < in.txt > out.txt.\n"
+    assert (refused.returncode, refused.stderr) == (2, fault)
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as alone:
+        for line in (b"dog\n", b"the old man\n"):  # each is answered before the next one comes
+            os.write(alone.stdin.fileno(), line)
+            assert alone.stdout.readline().strip()
     assert export.main(words) == 2
     assert capsys.readouterr().err == (
         f"hvd_nmt.export: {out} already exists: choose another --out, or remove it first.\n"

@@ -92,9 +92,10 @@ print(translate([{sample(run)!r}]))
 
 
 def program(name: str, **options: object) -> str:
-    """The program of an export, of `programs/`, with these values."""
+    """The program of an export, of `programs/`, with these values; all of them begin alike."""
     folder = resources.files(__package__).joinpath("programs")
-    return Template(folder.joinpath(name).read_text(encoding="utf-8")).substitute(options)
+    parts = (folder.joinpath(part).read_text(encoding="utf-8") for part in ("head.txt", name))
+    return Template("".join(parts)).substitute(options)
 
 
 def _facts(run: Path, checkpoint: Checkpoint, licence: str) -> Iterator[tuple[str, str]]:

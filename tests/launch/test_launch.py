@@ -10,7 +10,6 @@ import launched
 import toy
 from hvd_nmt.checkpoints.manifest import newest_step
 from hvd_nmt.launch import config_of, main, split
-from launched import events
 
 STEPS, STUCK_STEP, KILLED_STEP = 40, 12, 25
 FAULTY_TRAIN = f"""#!{sys.executable}
@@ -95,7 +94,7 @@ def test_the_same_command_goes_on_to_the_end(stopped):
 
 
 def test_what_happened_is_recorded(stopped):
-    found = events(stopped["run_dir"])
+    found = launched.events(stopped["run_dir"])
     kinds = ["start", "end", "stopped", "start", "end", "finished"]
     assert [event["kind"] for event in found] == kinds
     first, first_end, end_of_first, second, last, finished = found
@@ -231,14 +230,14 @@ def test_a_stuck_rank_is_named_and_killed_and_the_run_goes_on(faulty):
     assert stuck in done.stderr
     assert "in after_step" in done.stderr  # its stack
     assert "rank 0 on" not in done.stderr
-    (end, *_) = (event for event in events(run_dir) if event["kind"] == "end")
+    (end, *_) = (event for event in launched.events(run_dir) if event["kind"] == "end")
     assert end["step"] == STUCK_STEP
 
 
 @pytest.mark.long
 def test_a_killed_rank_is_named_and_the_run_is_explained(faulty):
     run_dir, done = faulty
-    _, end, last = (event for event in events(run_dir) if event["kind"] == "end")
+    _, end, last = (event for event in launched.events(run_dir) if event["kind"] == "end")
     assert end["sentence"].startswith("rank 1 on localhost was killed by SIGKILL"), done.stderr
     step, saved = end["step"], end["saved_step"]
     assert last["resumed_step"] == saved
@@ -253,9 +252,9 @@ def test_a_killed_rank_is_named_and_the_run_is_explained(faulty):
 @pytest.mark.long
 def test_the_report_tells_of_restarts(faulty):
     run_dir, _ = faulty
-    kinds = [event["kind"] for event in events(run_dir)]
+    kinds = [event["kind"] for event in launched.events(run_dir)]
     assert kinds == [*["start", "end", "restart"] * 2, "start", "end", "finished"]
-    *ends, _ = (event for event in events(run_dir) if event["kind"] == "end")
+    *ends, _ = (event for event in launched.events(run_dir) if event["kind"] == "end")
     report = (run_dir / "report.md").read_text(encoding="utf-8")
     assert "launch started the ranks 3 times" in report
     assert f"{sum(end['step'] - end['saved_step'] for end in ends):,} steps" in report

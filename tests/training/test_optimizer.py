@@ -13,12 +13,7 @@ from hvd_nmt.config import TrainingConfig
 from hvd_nmt.training import horovod
 from hvd_nmt.training.adam import Adam
 from hvd_nmt.training.exchange.all_reduce import AllReduce
-from hvd_nmt.training.optimizer import (
-    build,
-    loss_scale,
-    state,
-    update,
-)
+from hvd_nmt.training.optimizer import build, loss_scale, state, update
 
 CONFIG = TrainingConfig(adam_beta1=0.8, adam_beta2=0.997, adam_epsilon=1e-7)
 
