@@ -197,17 +197,17 @@ def test_what_files_tell_is_said_before_tensorflow_is_imported(
 ) -> None:
     monkeypatch.chdir(copy.parent)
     monkeypatch.setattr(command, "_import", lambda: sys.exit("imports TensorFlow"))
+    config = copy / "config.yaml"
+    config.write_text(config.read_text().replace("  width: 16\n", ""))  # a person may
     options, before = toy.run_options(toy_data, "run"), sorted(copy.rglob("*"))
     for more in ((), ("--training.max-steps", "20", "--checkpoints.keep", "1")):
         assert command.main([*options, *more]) == 0
-        said = "run has done all 40 steps: raise --training.max-steps for more.\n"
-        assert capsys.readouterr().out == said
+        assert capsys.readouterr().out.startswith("run has done all 40 steps: raise --training.max")
     assert sorted(copy.rglob("*")) == before
     assert "model.width 16, not 32" in refused(4, command, *options, "--model.width", "32")
     os.truncate(copy / "model.ckpt-40.meta", 100)
-    for more in ((), ("--training.max-steps", "41")):
-        with pytest.raises(SystemExit, match="imports TensorFlow"):
-            command.main([*options, *more])
+    with pytest.raises(SystemExit, match="imports TensorFlow"):
+        command.main(options)
 
 
 def test_other_data_that_are_wanted_are_said_once_and_begin_their_own_best_models(

@@ -42,14 +42,15 @@ def load_model(
         _read(model, prefix)
     except (AssertionError, ValueError, tf.errors.OpError) as error:
         reason, file = str(error).splitlines()[0], RunDirectory(run_dir).config
-        raise RunError(f"{prefix} does not fit the model in {file}: {reason}") from error
+        raise RunError(
+            f"{prefix} does not fit {file}: {reason}; correct it (a missing line is a default)."
+        ) from error
     return model, manifest.step
 
 
 def manifest_of(run_dir: Path, prefix: Path) -> CheckpointManifest:
     """A checkpoint's manifest; RunError unless the run has just the vocabularies that it names."""
-    manifest = read_manifest(names.manifest_file(prefix))
-    run = RunDirectory(run_dir)
+    manifest, run = read_manifest(names.manifest_file(prefix)), RunDirectory(run_dir)
     both = zip(manifest.vocabulary_hashes, run.vocabulary_hashes(), strict=True)
     for file, (theirs, ours) in zip((run.vocabulary, run.source_vocabulary), both, strict=True):
         if theirs != ours:
@@ -83,9 +84,10 @@ def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> None:
     except (ValueError, tf.errors.OpError) as error:
         if reason := system_error(error):
             raise RunError(f"Cannot read the checkpoint {prefix} ({reason}).") from error
+        reasons = other_size(checkpoint.manifest, state.model), str(error).splitlines()[0]
+        reason = ", ".join(filter(None, reasons))
         raise RunError(
-            f"{checkpoint.prefix} does not fit this model ({str(error).splitlines()[0]}): use the "
-            "configuration it was trained with, or another --run-dir."
+            f"{prefix} does not fit this model ({reason}): use its sizes, or another --run-dir."
         ) from error
 
 
@@ -141,12 +143,10 @@ def _copy_by_piece(run_dir: Path, prefix: Path, model: Transformer, data: DataDi
             for old_row, new_row in rows_of[path]:
                 values[new_row] = kept[old_row]
         weight.assign(values)
-    if model.source_embedding is None:
-        return f"{len(target):,} of {size:,} pieces keep their rows"
-    return (
-        f"{len(source):,} of {source_size:,} source pieces keep their rows, "
-        f"{len(target):,} of {size:,} target pieces keep their rows"
-    )
+    rows = f"{len(target):,} of {size:,}"
+    if model.source_embedding is not None:
+        rows = f"{len(source):,} of {source_size:,} source pieces and {rows} target"
+    return f"{rows} pieces keep their rows"
 
 
 def _shared_pieces(before: Path, after: Path) -> tuple[list[tuple[int, int]], int]:

@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints.find import newest_first, require_unchanged
-from hvd_nmt.checkpoints.manifest import DamagedError
+from hvd_nmt.checkpoints.manifest import Checkpoint, DamagedError
 from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.rank_environment import integer
@@ -34,11 +34,12 @@ def ended_by_files(config: Config) -> str:
     start may not resume the run.
     """
     data, before = config.data, metrics.records(RunDirectory(config.run_dir).read_metrics())
+    newest = next(iter(newest_first(config.run_dir)), None)
     if command_line.is_first_rank():
         is_known = data.corpus == "files" or (data.directory / corpus.MANIFEST).is_file()
-        require_same_run(config, corpus.read_manifest(data.directory) if is_known else None)
+        require_same_run(config, corpus.read_manifest(data.directory) if is_known else None, newest)
     ranks = max(integer(name, 1) for name in ("HOROVOD_SIZE", "HVD_NMT_RANKS"))
-    end, newest = metrics.end(before), next(iter(newest_first(config.run_dir)), None)
+    end = metrics.end(before)
     if ranks == integer("HOROVOD_LOCAL_SIZE", 1) and end and newest and newest.step == end.step:
         with contextlib.suppress(DamagedError):  # which the start puts aside
             require_unchanged(newest)
@@ -65,16 +66,16 @@ def ended(config: Config, step: int, before: Sequence[Record]) -> str:
 
 
 def require_same_run(
-    config: Config,
-    manifest: corpus.DataManifest | None,
-    step: int = 0,
-    log: Log = lambda text: None,
+    config: Config, manifest: corpus.DataManifest | None, newest: Checkpoint | None,
+    log: Log | None = None,
 ) -> None:  # fmt: skip
     """Compare with what an earlier start in the run directory wrote.
 
-    `manifest` is that of the data, if they are there. `log` gets a line for each changed value, as
-    of `step`. Raises RunError if that start had another model, vocabulary or order of data.
+    `manifest` is that of the data, if they are there; of the model the checkpoint `newest` knows
+    more than config.yaml, which a person may edit. `log` gets a line for each changed value.
+    RunError: that start had another model, vocabulary or order of data.
     """
+    step, model = (newest.step, newest.manifest.model) if newest else (0, {})
     run_dir, run = config.run_dir, RunDirectory(config.run_dir)
     known = run.vocabulary_hashes()
     wanted = manifest and (manifest.vocabulary_hash, manifest.source_vocabulary_hash)
@@ -88,15 +89,16 @@ def require_same_run(
     before = run.read_config()
     for name, old, new in configuration.differences(before, config):
         decides = name == "data.stages" and not config.data.allow_change
-        if decides or name.startswith(_DECIDES_RESUME):
+        saved = model.get(name.removeprefix("model."), old)
+        if decides or (name.startswith(_DECIDES_RESUME) and saved != new):
             raise RunError(
-                f"The run in {run_dir} was started with {name} {old}, not {new}: use the old "
+                f"The run in {run_dir} was started with {name} {saved}, not {new}: use the old "
                 f"value (--config {run.config}), or give another --run-dir."
             )
-        if name != "run_dir":
+        if log and name != "run_dir":
             log(f"Changed since this run was started: {name} {old} -> {new}")
     was, now = (Schedule.of(settings).rate(step) for settings in (before, config))
-    if was != now and step < config.training.max_steps:
+    if log and was != now and step < config.training.max_steps:
         log(
             f"From step {step + 1:,} the learning rate is {now:.3g}, by the old settings {was:.3g}."
         )

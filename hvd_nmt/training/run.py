@@ -85,8 +85,7 @@ def _set_up_and_fit(
     owed, done = horovod.gather((owed, done))[0]  # the records of rank 0 count
     with horovod.raise_on_all_ranks():
         if writes:
-            at, manifest = newest.step if newest else 0, run_setup.data.manifest
-            resume.require_same_run(config, manifest, at, (lambda text: None) if done else log)
+            resume.require_same_run(config, run_setup.data.manifest, newest, None if done else log)
     run_setup = run_directory.with_tokenizers(run_setup, directories)
     if done:
         log(done)

@@ -146,7 +146,7 @@ def test_checkpoints_of_another_model(run):
     chosen = [newest_first(run)[0], newest_first(other)[0]]
     refused(run, chosen, r"other/model\.ckpt-10 is of another model")
     shutil.copyfile(other / "config.yaml", run / "config.yaml")
-    refused(run, chosen[:1], r"does not fit .*: its heads is 2, not 4")
+    refused(run, chosen[:1], r"does not fit .*config.yaml: its heads is 2, not 4; correct")
 
 
 def test_checkpoint_of_another_vocabulary(run):

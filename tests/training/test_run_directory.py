@@ -32,7 +32,7 @@ def describe(run_dir: Path, config: Config, data: corpus.DataDirectory) -> list[
     logged: list[str] = []
     config = dataclasses.replace(config, run_dir=run_dir)
     setup = RunSetup(config, FIRST, ["größe"], ["CPU"], data, None, "float32")
-    resume.require_same_run(config, data.manifest, 0, logged.append)
+    resume.require_same_run(config, data.manifest, None, logged.append)
     run_directory.describe(setup, "a1b2")
     return logged
 
