@@ -165,7 +165,7 @@ def test_mistakes_are_one_sentence_and_an_exit_code(toy_run, tmp_path, refused):
         (["--run", str(toy_run), "--verify-on", os.devnull], 3, "has no text: give"),
         (["--run", str(toy_run), "--languages", "en-de"], 2, "en-de needs --to argos"),
         (["--run", str(toy_run), "--to", "run", "--shortlist"], 2, "needs --to ctranslate2"),
-        (["--run", str(alone), "--shortlist"], 3, "The training data are not in"),
+        (["--run", str(alone), "--shortlist"], 3, "on this machine: copy them there, or run this"),
         (["--run", str(alone), "--out", f"{alone}/spm.model/x/y"], 2, "spm.model is no directory"),
     ):
         assert message in refused(code, export, *words, *more)
