@@ -109,7 +109,7 @@ def build(run_setup: RunSetup) -> tuple[TrainingModel, tf.train.Checkpoint]:
 
     # The average is made of the same seed, so it begins with the same weights.
     transformer, average = fresh(), fresh() if config.training.ema_decay else None
-    exchange = exchanges.of(run_setup.exchange, run_setup.groups)
+    exchange = exchanges.of(run_setup.exchange, run_setup.groups, config.training.optimizer)
     model = TrainingModel(transformer, config.training, run_setup.rank, exchange, average)
     model.corpora = len(manifest.corpora)
     keras_optimizer = optimizer.build(config.training, run_setup.precision, model.trained, exchange)

@@ -97,7 +97,7 @@ def islands(groups, rank):
     numbers["good_steps"].assign(3 + groups.index)
     adam = adam_state({"a": weights[0], "b": weights[1]})
     adam = dataclasses.replace(adam, loss_scale=scale)
-    joined = Islands(groups, sync_every=4)
+    joined = Islands(groups, 4, "adam")
     joined.begin(weights, adam)
     learned = [300.0 if host == 0 else 100.0 for host in range(len(groups.names))]
 
@@ -107,7 +107,7 @@ def islands(groups, rank):
                 weight.assign_add(tf.fill(weight.shape, float(groups.index + 1)))
             joined.end_step(step + 1, learned)
 
-    islands_module.MOMENTUM, islands_module.outer_rate = 0.0, lambda hosts: 1.0
+    islands_module.MOMENTUM, islands_module.outer_rate = 0.0, lambda *of_two: 1.0
     steps(0, 4)  # traces all graphs
     sent = sent_bytes(lambda: steps(4, 4 * ROUNDS), ROUNDS)
     common = joined.common(weights)

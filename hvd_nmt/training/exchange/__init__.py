@@ -7,8 +7,10 @@ from hvd_nmt.training.exchange.islands import Islands
 from hvd_nmt.training.exchange.over_hosts import HostGroups
 
 
-def of(exchange: Exchange, groups: HostGroups | None) -> GradientExchange:
+def of(exchange: Exchange, groups: HostGroups | None, optimizer: str) -> GradientExchange:
     """The one that a run asked for; `groups` of its ranks are None where all sum together."""
     if groups is None:
         return AllReduce()
-    return Float16(groups) if exchange.sync_every == 1 else Islands(groups, exchange.sync_every)
+    if exchange.sync_every == 1:
+        return Float16(groups)
+    return Islands(groups, exchange.sync_every, optimizer)

@@ -32,8 +32,8 @@ def test_the_first_ranks_of_the_hosts_sum_and_hand_the_sum_on(layout, monkeypatc
 
 
 def test_the_outer_rate_grows_with_the_square_root_of_hosts():
-    assert islands.outer_rate(2) == pytest.approx(0.8)
-    assert islands.outer_rate(8) == pytest.approx(1.6)
+    assert islands.outer_rate(2, "adam") == pytest.approx(0.8)
+    assert islands.outer_rate(8, "muon") == pytest.approx(2.0)
 
 
 def test_an_exchange_that_fails_in_its_last_group_moves_no_weight(monkeypatch):
@@ -44,7 +44,7 @@ def test_an_exchange_that_fails_in_its_last_group_moves_no_weight(monkeypatch):
     monkeypatch.setattr(islands, "sum_over_hosts", sums)
     both = over_hosts.HostGroups(["a", "b"], 0, RankGroup((0,), None), None)
     weights = [tf.Variable(tf.zeros([3])), tf.Variable(tf.zeros([3]))]
-    exchange = islands.Islands(both, sync_every=1)
+    exchange = islands.Islands(both, 1, "adam")
     exchange.begin(weights, adam_state({"a": weights[0]}))
     for weight in weights:
         weight.assign([1.0, 2.0, 3.0])
