@@ -11,6 +11,5 @@ def of(exchange: Exchange, groups: HostGroups | None, optimizer: str) -> Gradien
     """The one that a run asked for; `groups` of its ranks are None where all sum together."""
     if groups is None:
         return AllReduce()
-    if exchange.sync_every == 1:
-        return Float16(groups)
-    return Islands(groups, exchange.sync_every, optimizer)
+    every = exchange.sync_every
+    return Float16(groups) if every == 1 else Islands(groups, every, optimizer)
