@@ -44,8 +44,7 @@ def test_another_exchange_over_the_same_link_pays_the_same_latency():
     assert narrow.transfer_s == pytest.approx(0.2 + bytes_s)
     assert narrow.under(PLAIN).transfer_s == pytest.approx(1.3)
     assert FOUR.under(Exchange("islands", 16)).total_s == pytest.approx(0.6 + (0.2 + bytes_s) / 16)
-    on_one_host = dataclasses.replace(STEP, ranks_by_host=(4,))
-    assert on_one_host.under(FLOAT16).transfer_s == 1.3
+    assert dataclasses.replace(STEP, ranks_by_host=(4,)).under(FLOAT16).transfer_s == 1.3
 
 
 def advised(step):

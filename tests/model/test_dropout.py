@@ -37,8 +37,7 @@ def test_the_share_dropped_is_the_rate_and_the_expectation_is_kept(rate):
 def test_every_unit_of_a_word_of_four_is_dropped_alike_and_alone():
     dropped = (Dropout(seed_of())(tf.ones([200_000]), 0.3).numpy() == 0).reshape(-1, 4)
     np.testing.assert_allclose(dropped.mean(0), 0.3, atol=5 * (0.21 / 50_000) ** 0.5)
-    correlation = np.corrcoef(dropped.T) - np.eye(4)
-    assert np.abs(correlation).max() < 5 / 50_000**0.5
+    assert np.abs(np.corrcoef(dropped.T) - np.eye(4)).max() < 5 / 50_000**0.5
     neighbours = np.corrcoef(dropped[:-1].ravel(), dropped[1:].ravel())[0, 1]
     assert abs(neighbours) < 5 / 200_000**0.5
 

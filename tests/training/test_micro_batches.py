@@ -132,8 +132,7 @@ def test_a_loss_that_is_not_finite_in_any_slice_is_noticed(monkeypatch, row):
 
     monkeypatch.setattr(model, "_loss", loss)
     values = model.train_step(batch | {"target": tf.constant(ids)}, tf.zeros([2], tf.float64))
-    result = model._result(values.numpy().tolist(), 0.0)
-    assert result.rank_not_finite == [1]
+    assert model._result(values.numpy().tolist(), 0.0).rank_not_finite == [1]
 
 
 @pytest.mark.long
