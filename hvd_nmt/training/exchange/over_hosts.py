@@ -57,9 +57,7 @@ def group_count(tensors: Sequence[tf.Tensor | tf.Variable]) -> int:
     return min(len(tensors), -(-sum(map(_bytes, tensors)) // GROUP_BYTES))
 
 
-def grouped(
-    tensors: Sequence[tf.Tensor | tf.Variable],
-) -> list[list[tf.Tensor | tf.Variable]]:
+def grouped(tensors: Sequence[tf.Tensor | tf.Variable]) -> list[list[tf.Tensor | tf.Variable]]:
     """Neighbours up to `GROUP_BYTES`: those of one layer become ready one after another."""
     groups: list[list[tf.Tensor]] = [[]]
     for tensor in tensors:
