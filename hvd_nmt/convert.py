@@ -81,7 +81,8 @@ def main(options: ConvertOptions) -> None:
 
     if options.model is not None:
         model = marian.read(options.model)
-    elif options.checkpoint and options.vocabulary and options.heads is not None:
+    else:
+        assert options.checkpoint and options.vocabulary and options.heads
         model = openseq2seq.read(options.checkpoint, options.vocabulary, options.heads)
     print(*_lines(model, foreign.write(model, defaults, options.out)), sep="\n")
 

@@ -47,7 +47,7 @@ def start(config: Config) -> None:
     from hvd_nmt.training import resume  # brings NumPy; --help needs none
 
     if done := resume.ended_by_files(config):
-        print(f"{done}\n" * command_line.is_first_rank(), end="")
+        print(done)
         return
     _import()
     from hvd_nmt.training import run

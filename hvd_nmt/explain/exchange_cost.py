@@ -19,7 +19,7 @@ WORTH_SAYING = 0.95
 """advice that leaves more than this share of the step time is not given"""
 PRICE_OF_TRAINING_ALONE = (
     "islands make other updates: in docs/guide/slow-link.md the loss was 0.45 to 28 % higher with "
-    "Adam, 3 % with Muon and training.adam_beta1 0.8"
+    "Adam, 1.8 to 5.0 % with Muon, least with training.adam_beta1 0.8"
 )
 _ONE_WAY = 1.7
 """duration of an exchange in two parts over that of its bytes each way; 1.6 to 1.9 measured, at 60

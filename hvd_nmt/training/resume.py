@@ -4,15 +4,15 @@ No TensorFlow: `hvd_nmt.train` asks before its import, which takes seconds.
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints.find import newest_first, require_unchanged
-from hvd_nmt.checkpoints.manifest import Checkpoint, DamagedError
+from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.run_files import RunDirectory
 from hvd_nmt.common.errors import RunError
-from hvd_nmt.common.rank_environment import integer
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data import corpus
@@ -20,6 +20,8 @@ from hvd_nmt.records import metrics
 from hvd_nmt.records.record import Record
 
 Log = Callable[[str], None]
+_OF_LAUNCHERS = ("HOROVOD_SIZE", "HVD_NMT_RANKS", "OMPI_", "PMI_", "SLURM_STEP_")
+"""how variables begin that a process has which may be one of several ranks"""
 LAST_STEP = "training.max_steps"
 _DECIDES_RESUME = (
     "model.", "training.tokens_per_step", "training.seed", "training.freeze", "training.optimizer",
@@ -30,20 +32,25 @@ _DECIDES_RESUME = (
 def ended_by_files(config: Config) -> str:
     """What `ended` says by the files here, before TensorFlow's import, which takes seconds.
 
-    "" also where other hosts may have other files. DataError: there are no data; RunError: this
-    start may not resume the run.
+    "" for one of several ranks, who decide together, and where the start explains a damage.
+    DataError: there are no data; RunError: this start may not resume the run.
     """
-    data, before = config.data, metrics.records(RunDirectory(config.run_dir).read_metrics())
-    newest = next(iter(newest_first(config.run_dir)), None)
-    if command_line.is_first_rank():
-        is_known = data.corpus == "files" or (data.directory / corpus.MANIFEST).is_file()
-        require_same_run(config, corpus.read_manifest(data.directory) if is_known else None, newest)
-    ranks = max(integer(name, 1) for name in ("HOROVOD_SIZE", "HVD_NMT_RANKS"))
+    data, run, manifest = config.data, RunDirectory(config.run_dir), None
+    if data.corpus == "files" or (data.directory / corpus.MANIFEST).is_file():
+        manifest = corpus.read_manifest(data.directory) if command_line.is_first_rank() else None
+    if any(name.startswith(_OF_LAUNCHERS) for name in os.environ) or run.holder():
+        return ""
+    try:
+        newest = next(iter(newest_first(config.run_dir)), None)
+        before = metrics.records(run.read_metrics())
+    except (RunError, OSError):
+        return ""
+    require_same_run(config, manifest, newest)
     end = metrics.end(before)
-    if ranks == integer("HOROVOD_LOCAL_SIZE", 1) and end and newest and newest.step == end.step:
-        with contextlib.suppress(DamagedError):  # which the start puts aside
+    if newest and end and end.step == newest.step and (done := ended(config, end.step, before)):
+        with contextlib.suppress(RunError, OSError):
             require_unchanged(newest)
-            return ended(config, end.step, before)
+            return done
     return ""
 
 

@@ -48,7 +48,7 @@ class Islands(GradientExchange):
 
     def __init__(self, groups: HostGroups, sync_every: int, optimizer: str) -> None:
         self.groups, self.hosts, self.together = groups, len(groups.names), groups.local.ranks
-        self._sync_every, self._inner = sync_every, optimizer
+        self._sync_every, self._optimizer_kind = sync_every, optimizer
         self._exchanges = 0
         """since the velocity was zero: no checkpoint has it, so it begins again in `join`"""
         self._joined = -1
@@ -135,7 +135,7 @@ class Islands(GradientExchange):
         self._exchanges += 1
         # As far as after many exchanges, and not less while the velocity grows: as Adam corrects.
         momentum = MOMENTUM / (1 - MOMENTUM**self._exchanges)
-        outer_2 = tf.constant([outer_rate(hosts, self._inner), momentum], tf.float32)
+        outer_2 = tf.constant([outer_rate(hosts, self._optimizer_kind), momentum], tf.float32)
         share = tf.constant(share_Y[self.groups.index], tf.float32)
         with horovod.heartbeat.section(EXCHANGE, waits=True):
             # Nothing moves before all have come: if a host is lost meanwhile, no weight has.
