@@ -73,27 +73,27 @@ class ConvertOptions:
 def main(options: ConvertOptions) -> None:
     """Writes the run directory and says what is in it."""
     require_free(options.out)
-    defaults = configuration.presets()["base"][1]
-    if options.config is not None:
-        defaults = configuration.load(options.config, defaults)
+    base = configuration.presets()["base"][1]
+    defaults = configuration.load(options.config, base) if options.config else base
     tensorflow_import.import_tensorflow()
     from hvd_nmt.formats import foreign, marian, openseq2seq
 
     if options.model is not None:
         model = marian.read(options.model)
     else:
-        assert options.checkpoint and options.vocabulary and options.heads
+        assert options.checkpoint is not None
+        assert options.vocabulary is not None
+        assert options.heads is not None
         model = openseq2seq.read(options.checkpoint, options.vocabulary, options.heads)
     print(*_lines(model, foreign.write(model, defaults, options.out)), sep="\n")
 
 
 def _lines(foreign: "ForeignModel", prefix: Path) -> list[str]:
     model, config, run = foreign.model, foreign.model.config, prefix.parent
-    files = RunDirectory(run)
+    files, rows = RunDirectory(run), model.source_vocabulary_size
     quoted, tuned, config_file = map(shlex.quote, map(str, (run, f"{run}-tuned", files.config)))
     train = f"python -m hvd_nmt.train --config {config_file} --data.directory DATA"
     begin = f"begin with  {train} --run-dir {tuned} --init-from {quoted}"
-    rows = model.source_vocabulary_size
     return [
         f"model       {model.count_params():,} parameters, {config.encoder_layers}+"
         f"{config.decoder_layers} layers, {config.width} wide, {config.heads} heads, vocabulary "

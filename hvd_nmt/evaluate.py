@@ -71,7 +71,7 @@ class EvaluateOptions:
             option = given[0].replace("_", "-")
             raise ConfigError(f"--{option} needs --run, the directory of a run.")
         if self.part != "dev" and (self.source or self.test_set or not self.run):
-            raise ConfigError(f"--part {self.part} is of the run's data: give --run alone with it.")
+            raise ConfigError(f"--part {self.part} is of a run: remove --source or --test-set.")
         if self.test_set and (self.source or self.reference):
             raise ConfigError("--test-set has its own text: remove --source and --reference.")
         if self.run is None and not self.reference:

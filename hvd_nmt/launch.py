@@ -56,8 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     ):
         given, words = split(sys.argv[1:] if argv is None else argv)
         if not words and not {"-h", "--help", "--help-all"} & set(given):
-            near = ((word, nearest(word, [_SHORT])) for word in given)
-            wrong = next((f"; {word!r} is none{meant}" for word, meant in near if meant), "")
+            *_, before, last = "", "", *given
+            meant = "" if before.startswith("-") else nearest(last, [_SHORT])
+            wrong = f"; {last!r} is none{meant}" if meant else ""
             raise ConfigError(
                 f"No command is given{wrong}: write it after --, or train, as in python -m "
                 "hvd_nmt.launch -H v100a:2,v100b:2 train --preset base."

@@ -57,8 +57,7 @@ def _is_done(options: PreparationOptions, wanted: dict[str, Any]) -> bool:
     if not (out / corpus.MANIFEST).is_file():
         raise DataError(f"{out} exists and is not a prepared data directory: choose another --out.")
     try:
-        made = corpus.load(out).manifest.request
-        if is_met(options, wanted, made):
+        if is_met(options, wanted, corpus.load(out).manifest.request):
             return True
         state = f"{out} was prepared with other settings or from other text."
     except DataError as error:

@@ -3,13 +3,13 @@
     sudo .venv/bin/python tests/faults.py kill=20 stop=10 loop=10 saving=10 evaluating=10 \\
         launcher=10 agent=10 ssh=10
     sudo .venv/bin/python tests/faults.py link=10
-    sudo .venv/bin/python tests/faults.py kill=10 --each-s 60 --steps 15000
+    sudo .venv/bin/python tests/faults.py kill=3 --each-s 120 --steps 15000 --every 100
 
 Two hosts on this machine (launch/two-hosts-on-one.sh), two ranks on each, and a run directory of
 its own on each. `hvd_nmt.launch` has to finish the run as an undisturbed one ends (weights, scores,
 best models, answers), to name the right culprit each time, and to leave no process. --seed N draws
 other ranks and times, --each-s N lets the run alone for so long before each fault, --steps N makes
-it as long.
+it as long, --every N saves so often, and evaluates in every fifth of these steps.
 
 kill        SIGKILL of a rank
 saving      the same while a checkpoint is written
@@ -52,10 +52,10 @@ from launched import checksum, events
 
 RIG = toy.ROOT / "launch" / "two-hosts-on-one.sh"
 STATE = Path("/run/hvd_nmt-two-hosts")
-HOSTS, INTERVAL, EVALUATED, STUCK_S, GRACE_S = ("v100a", "v100b"), 10, 50, 8, 20
+HOSTS, INTERVAL, STUCK_S, GRACE_S = ("v100a", "v100b"), 10, 8, 20
 KINDS = ("kill", "saving", "evaluating", "stop", "loop", "launcher", "agent", "ssh", "link")
 STEPS_FOR_A_FAULT, STEPS_AT_LAST = 40, 40
-MOST_LOST = INTERVAL + 10
+MORE_LOST = 10
 STEPS_OF_A_START = (6, 30)
 """after which a fault comes, at random: at least and at most"""
 TIMELESS = (2, 3, 6, 7, 8, 9)
@@ -103,6 +103,7 @@ class Faulted:
         seed: draws ranks and times.
         rig: runs the rig's script.
         stuck_s: of `--training.stuck-after-s`.
+        every: steps between checkpoints; a fifth as many evaluations.
     """
 
     def __init__(
@@ -113,8 +114,9 @@ class Faulted:
         seed: int,
         rig: Callable[..., object],
         stuck_s: int = STUCK_S,
+        every: int = INTERVAL,
     ) -> None:
-        self._rig, self._chance = rig, random.Random(seed)
+        self._rig, self._chance, self._every = rig, random.Random(seed), every
         self.work = folder / "work"
         self._others = folder / HOSTS[1]
         for path in (self.work, self._others):
@@ -125,7 +127,7 @@ class Faulted:
         site.mkdir()
         (site / "sitecustomize.py").write_text(SITE, encoding="utf-8")
         self.run_dir = self.work / "run"
-        self._options = options(data, steps, stuck_s)
+        self._options = options(data, steps, stuck_s, every)
         self._environment = toy.environment(folder) | {
             "PATH": os.environ["PATH"], "VENV": sys.prefix, "HVD_NMT_GRACE_S": str(GRACE_S),
             "PYTHONPATH": f"{site}:{toy.environment(folder)['PYTHONPATH']}",
@@ -209,7 +211,7 @@ class Faulted:
             "saving": lambda: any(self.run_dir.glob(f"{PRIVATE}model*")),
             "evaluating": self._is_evaluating,
             # A section that has not ended once may take half an hour.
-            "loop": lambda: 2 <= toy.steps_done(self.run_dir) % INTERVAL <= 6,
+            "loop": lambda: 2 <= toy.steps_done(self.run_dir) % self._every <= 6,
         }.get(kind, lambda: True)
         self.run.wait_for(when, every_s=0.0005)
         time.sleep(self._chance.random() * 0.05)
@@ -218,7 +220,7 @@ class Faulted:
         """Whether the newest step is evaluated, and the evaluation is not logged yet."""
         done = toy.steps_done(self.run_dir)
         evaluated = [line["step"] for line in toy.metrics(self.run_dir, "eval")]
-        return done > 0 and done % EVALUATED == 0 and done not in evaluated
+        return done > 0 and done % (5 * self._every) == 0 and done not in evaluated
 
     def _steps_of_newest(self, other_than: str = "") -> int:
         """How many steps the newest start has done; 0 if it is the other one."""
@@ -228,11 +230,13 @@ class Faulted:
         return toy.steps_done(self.run_dir) + 1 - int(begun["first_step"])
 
 
-def options(data: Path, steps: int, stuck_s: int = STUCK_S) -> tuple[str, ...]:
-    """Of a run with a checkpoint each ten steps, whose bits depend on nothing."""
+def options(
+    data: Path, steps: int, stuck_s: int = STUCK_S, every: int = INTERVAL
+) -> tuple[str, ...]:
+    """Of a run with a checkpoint every so many steps, whose bits depend on nothing."""
     return toy.train_options(
-        data, "run", steps, "--checkpoints.every-steps", str(INTERVAL),
-        "--evaluation.every-steps", str(EVALUATED), "--evaluation.sentences", "4",
+        data, "run", steps, "--checkpoints.every-steps", str(every),
+        "--evaluation.every-steps", str(5 * every), "--evaluation.sentences", "4",
         "--training.stuck-after-s", str(stuck_s),
     )  # fmt: skip
 
@@ -329,6 +333,7 @@ def main(words: Sequence[str]) -> int:
     """Do them all, print the table, compare the weights."""
     given = dict(itertools.pairwise(words))
     seed, each_s = int(given.get("--seed", 1)), float(given.get("--each-s", 0))
+    every = int(given.get("--every", INTERVAL))
     wanted = kinds([word for word in words if "=" in word], seed)
     steps = int(given.get("--steps", STEPS_FOR_A_FAULT * len(wanted) + STEPS_AT_LAST))
 
@@ -343,7 +348,7 @@ def main(words: Sequence[str]) -> int:
         data = toy.toy_data(Path(folder) / "data")
         began_s, done = time.monotonic(), []
         stuck_s = 120 if "link" in wanted else STUCK_S  # a link that is out looks like a hang
-        faulted = Faulted(Path(folder) / "faulted", data, steps, seed, rig, stuck_s)
+        faulted = Faulted(Path(folder) / "faulted", data, steps, seed, rig, stuck_s, every)
         try:
             for number, kind in enumerate(wanted, 1):
                 time.sleep(max(0.0, began_s + number * each_s - time.monotonic()))
@@ -362,12 +367,16 @@ def main(words: Sequence[str]) -> int:
                 rig("down")
         print(table(done))
         print(f"steps {steps:,}, goodput {open_run(faulted.run_dir).goodput}")
-        alone = toy.run_train(*options(data, steps), ranks=4, cwd=Path(folder) / "alone")
+        alone = toy.run_train(
+            *options(data, steps, every=every), ranks=4, cwd=Path(folder) / "alone"
+        )
         same = checksum(ended.stdout) == checksum(alone.stdout)
         print(f"weights equal to those of an undisturbed run: {same}")
         other = changed(faulted.run_dir, Path(folder) / "alone" / "run")
         print("scores, checkpoints and answers: " + ("equal" if not other else f"OTHER: {other}"))
-    right = all(one.named and not one.orphans and one.lost_steps <= MOST_LOST for one in done)
+    right = all(
+        one.named and not one.orphans and one.lost_steps <= every + MORE_LOST for one in done
+    )
     return 0 if same and not other and right else 1
 
 

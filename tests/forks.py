@@ -92,6 +92,7 @@ class Forks:
         launcher = toy.horovodrun(ranks) if ranks > 1 else []
         command = [*launcher, *self.command("hvd_nmt.train"), *options]
         environment = toy.environment(cwd) | ({EAGER: "1"} if eager else {})
+        environment["HVD_NMT_RANKS"] = str(ranks)  # so ranks decide how to start, not files alone
         return toy.Run(command, cwd, environment).finished()
 
 

@@ -93,8 +93,7 @@ def test_every_option_that_is_named_exists(path, options):
             assert words <= options.get(command, words), f"{command} {words - options[command]}"
     if path != HISTORY:
         quoted = " ".join(re.findall(r"`([^`\n]+)`", text))
-        words = set(re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", quoted))
-        assert words <= options[""]
+        assert set(re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", quoted)) <= options[""]
 
 
 def test_the_tree_of_contributing_names_every_package():

@@ -143,7 +143,7 @@ FILES = ("--reference", "source", "--hypotheses")
         ((*FILES, "theirs", "long"), 3, "source has 30 lines, but long has 31: line i of one must"),
         ((*OURS, "copy", "none"), 4, "No checkpoint none: give best, latest, or"),
         ((*OURS, "copy", "--keep", "theirs"), 2, "theirs: File exists: fix that, or give anoth"),
-        ((*OURS, "copy", "--part", "test"), 2, "--part test is of the run's data: give"),
+        ((*OURS, "copy", "--part", "test"), 2, "--part test is of a run: remove"),
         ((*FILES, "theirs", "--keep", "kept"), 2, "--keep needs --run, the directory of a run."),
         ((*FILES, "theirs", "--backend", "ctranslate2"), 2, "--backend needs --run, the direct"),
     ],

@@ -240,8 +240,7 @@ def test_what_is_not_fatal_is_left_out_as_pairs_and_counted(toy):
     assert decoded(data, data.train.source) == sources
     assert max(data.train.source.lengths.max(), data.train.target.lengths.max()) <= 24
     packed = (toy.out / "removed.tsv.gz").read_bytes()
-    rows = gzip.decompress(packed).decode().splitlines()
-    assert rows == [
+    assert gzip.decompress(packed).decode().splitlines() == [
         f"a side is empty\t11\t\t{pairs[10][1]}", f"a side is empty\t12\t{pairs[11][0]}\t   ",
         "\t".join(["too long", "13", *pairs[12]]), "\t".join(["too long", "14", *pairs[13]]),
     ]  # fmt: skip

@@ -100,8 +100,7 @@ def description(rank: Rank) -> str:
     gpus = tf.config.get_visible_devices("GPU")
     if not gpus:
         return f"CPU, {count(_threads(rank), 'thread')}"
-    details = tf.config.experimental.get_device_details(gpus[0])
-    return str(details.get("device_name", "GPU"))
+    return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"))
 
 
 def peak_memory_bytes() -> int:

@@ -210,8 +210,7 @@ def write(
 
 def _lines(scores: Scores) -> Iterator[str]:
     of = scores.evaluation
-    margin = f" ± {of.bleu_margin:.2f}"
-    words = _words(scores.tokenizers[""], of.loss, of.bleu, of.chrf, margin)
+    words = _words(scores.tokenizers[""], of.loss, of.bleu, of.chrf, f" ± {of.bleu_margin:.2f}")
     if of.ter is not None:
         words += f"  TER {of.ter:.2f}"
     yield f"evaluation  step {of.step:,}  {words}  in {duration(of.seconds or 0.0)}"

@@ -30,8 +30,7 @@ def build(
     if config.optimizer == "muon":
         # GPUs that are given float16 have no fast bfloat16, and float16 would overflow.
         dtype = "bfloat16" if precision == "bfloat16" else "float32"
-        factor = config.muon_rate_factor
-        optimizer = Muon(**constants, rate_factor=factor, compute_dtype=dtype)
+        optimizer = Muon(**constants, rate_factor=config.muon_rate_factor, compute_dtype=dtype)
     else:
         optimizer = Adam(**constants)
     optimizer = exchange.wrapped(optimizer, variables)

@@ -129,8 +129,7 @@ def dataset(
     together = [index for index, host in enumerate(run_setup.hosts) if host == rank.host]
 
     def rows() -> Iterator[dict[str, np.ndarray]]:
-        start = plan.position(start_step)
-        endless = batches(data, plan, start, rank.index, rank.size, rounded)
+        endless = batches(data, plan, plan.position(start_step), rank.index, rank.size, rounded)
         for batch in itertools.islice(endless, steps):
             host_tokens = max(1, sum(batch.rank_target_tokens[index] for index in together))
             tokens = [batch.source_tokens, batch.target_tokens, host_tokens]

@@ -22,5 +22,4 @@ def test_every_weight_has_its_size(changes, source):
 
 def test_the_base_model_of_the_recipe():
     config = presets()["base"][1]
-    predicted = sizes.predict(config.model, config.data.vocabulary_size)
-    assert predicted == (60_880_896, 730_570_752)
+    assert sizes.predict(config.model, config.data.vocabulary_size) == (60_880_896, 730_570_752)

@@ -46,6 +46,5 @@ def test_the_ranks_programs_are_those_of_this_python():
 def test_as_a_script_it_hands_any_value_over_and_imports_no_package():
     odd = {"PATH": os.environ["PATH"], "LC_ODD": "two\nlines=1", "SECRET": "canary"}
     done = python("-I", "-S", rank_environment.__file__, "3", env=odd)
-    words = done.stdout.split("\0")
-    assert {"HVD_NMT_RANKS=3", "LC_ODD=two\nlines=1", ""} <= set(words)
+    assert {"HVD_NMT_RANKS=3", "LC_ODD=two\nlines=1", ""} <= set(done.stdout.split("\0"))
     assert "canary" not in done.stdout

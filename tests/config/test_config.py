@@ -207,8 +207,7 @@ def test_a_file_that_cannot_be_read(tmp_path):
 def test_a_wrong_command_line_is_a_sentence(words, sentence):
     with pytest.raises(ConfigError) as raised:
         from_command_line(*words.split())
-    end = "; python -m hvd_nmt.train --help shows the options."
-    assert str(raised.value) == sentence + end
+    assert str(raised.value) == sentence + "; python -m hvd_nmt.train --help shows the options."
 
 
 def documented_fields(kind=Config, prefix=""):

@@ -82,8 +82,7 @@ def written(model, folder, quantization="float32"):
 
 def random_model(**changes):
     """Every weight is far from where training starts it, biases and norms too."""
-    config = dataclasses.replace(SIZES, **changes)
-    model = build_transformer(config, 40, seed=3)
+    model = build_transformer(dataclasses.replace(SIZES, **changes), 40, seed=3)
     chance = np.random.default_rng(1)
     for variable in model.weights:
         scale = 0.5 if len(variable.shape) == 1 else 0.25

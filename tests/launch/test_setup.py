@@ -88,8 +88,7 @@ def test_no_compiler_and_no_apt_get(run, python, tmp_path):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may install system packages")
 def test_root_on_debian_gets_the_missing_packages(run, tmp_path):
     script(tmp_path / "bin" / "python3", "echo 3.10")
-    done = run("apt-get")
-    assert "no Python 3.11, 3.12 or 3.13 with the venv module found" in done.stderr
+    assert "no Python 3.11, 3.12 or 3.13 with the venv module found" in run("apt-get").stderr
     assert (tmp_path / "called").read_text().splitlines() == [
         "apt-get update -qq",
         "apt-get install -y --no-install-recommends python3 python3-venv -qq",

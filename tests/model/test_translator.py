@@ -41,8 +41,7 @@ def logp_of(models, source, ids):
 
 
 def test_scores_and_details_are_the_models_own(model, sources):
-    translator = Translator(model, Decoding(n_best=3))
-    found = dict(translator.translate(sources, details=True))
+    found = dict(Translator(model, Decoding(n_best=3)).translate(sources, details=True))
     assert found[2][0].token_scores.shape == found[2][0].alignment.shape == (0,)
     for index in (0, 1, 3, 6):
         assert 1 <= len(found[index]) <= 3  # fewer where no more have ended in time

@@ -141,8 +141,7 @@ def test_what_is_kept_is_clean_and_stays(source, target):
 
 
 def test_keys_are_the_same_everywhere():
-    pairs = [("a", "b"), ("b", "a"), ("a", "a"), ("", ""), ("ä", "日")]
-    keys = cleaning.keys(pairs)
+    keys = cleaning.keys([("a", "b"), ("b", "a"), ("a", "a"), ("", ""), ("ä", "日")])
     assert keys.dtype == np.uint64
     assert keys.shape == (5, 2)
     assert keys[0, 0] == keys[1, 1] == keys[2, 0] == 3405396810240292928

@@ -137,8 +137,7 @@ def test_a_setting_that_a_version_did_not_know_is_at_its_default():
 
 
 def test_a_request_holds_what_differs_from_the_defaults():
-    words = f"{BOTH} --clean moses --max-words 50 --noise.typos 0.1 --tags <2de>"
-    assert wanted_by(words) == {
+    assert wanted_by(f"{BOTH} --clean moses --max-words 50 --noise.typos 0.1 --tags <2de>") == {
         "format_version": 2, "corpus": "files", "languages": ["en", "de"], "pieces": 8000,
         "rules.clean": "moses", "rules.max_words": 50, "copying.noise.typos": 0.1,
         "learning.tags": ["<2de>"], "inputs.train": TRAIN, "inputs.dev": DEV,

@@ -29,8 +29,7 @@ ROUNDS = 3
 
 def main():
     rank = horovod.init(with_groups=True)
-    hosts = horovod.gather(rank.host)
-    groups = over_hosts.form_host_groups(hosts, rank.index)
+    groups = over_hosts.form_host_groups(horovod.gather(rank.host), rank.index)
     print("RESULT " + json.dumps({
         "rank": rank.index,
         "ways": {name: way(exchange, groups, rank) for name, exchange in toy.EXCHANGES.items()},

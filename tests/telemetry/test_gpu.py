@@ -61,8 +61,7 @@ def test_a_lost_gpu_is_asked_one_question_at_a_time_until_it_is_back(nvml_librar
     samples = [probe.sample() for _ in range(3)]
     nvml_library.lost_after = {}
     samples.append(probe.sample())
-    lost = ["GPU is lost"] * 2
-    assert [first["error"] for first, _ in samples] == [None, *lost, None]
+    assert [first["error"] for first, _ in samples] == [None, *["GPU is lost"] * 2, None]
     assert {first["power_w"] for first, _ in samples[1:3]} == {None}
     assert nvml_library.asked_of_lost == ["UtilizationRates"] * 2
     assert {(other["error"], other["utilisation_percent"]) for _, other in samples} == {(None, 98)}

@@ -121,8 +121,7 @@ def test_every_value_that_is_a_number_has_a_tag_but_those_of_an_idle_interface()
     nic = {"sent_bytes_total": 1, "received_bytes_total": 1, "received_MB_per_s": None}
     nics = {"eth0": nic | {"sent_MB_per_s": 200.5}, "ib0": dict.fromkeys(nic, 0)}
     host = {"time_s": 7.0, "cpu_percent": 3.5, "memory_used_bytes": 2_500_000_000}
-    tags = scalar_tags({"gpus": [gpu | rates], "nics": nics} | host)
-    assert tags == {
+    assert scalar_tags({"gpus": [gpu | rates], "nics": nics} | host) == {
         **{f"gpu/1/{name}": value for name, value in rates.items()},
         "gpu/1/memory_used_GB": 5.0,
         "gpu/1/spinning": 1.0,

@@ -163,8 +163,7 @@ def test_the_summed_gradient_is_exact_per_token(answers):
 def test_a_single_bit_names_rank_and_host(answers):
     for answer in answers("any_single_bit_of_one_rank_is_named"):
         assert [error["error"] for error in answer["errors"]] == ["DivergedError"] * 3
-        named = [error["text"].split(" differ ")[0] for error in answer["errors"]]
-        assert named == [
+        assert [error["text"].split(" differ ")[0] for error in answer["errors"]] == [
             "After step 40 the weights of rank 1 (host1)",
             "After step 40 the weights of rank 1 (host1)",
             "After step 40 the weights of rank 0 (host0)",

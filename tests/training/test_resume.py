@@ -85,8 +85,7 @@ def two_ranks(toy_commands: Forks, train_until, tmp_path_factory: pytest.TempPat
     assert whole.returncode == 0, whole.stderr
 
     options = toy.train_options(mixed_data, "run", 40, *WITH_ALL, *SAVE_OFTEN)
-    killed = train_until(16, *options, cwd=cwd, ranks=2)
-    assert killed.returncode != 0
+    assert train_until(16, *options, cwd=cwd, ranks=2).returncode != 0
     assert toy.steps_done(cwd / "run") == 15
     shutil.copytree(cwd / "run", cwd / "alone")
     resumed = toy_commands.train(*options, cwd=cwd, ranks=2)

@@ -191,8 +191,7 @@ class Islands(GradientExchange):
     def _mean(self, name: str, moments: Sequence[tf.Variable]) -> None:
         own_N = joined(moments) / self.hosts
         own_N = tf.where(tf.math.is_finite(own_N), own_N, tf.zeros_like(own_N))
-        mean_N = sum_over_hosts(own_N, self.groups, f"moments_{name}", narrow=False)
-        _assign(moments, mean_N)
+        _assign(moments, sum_over_hosts(own_N, self.groups, f"moments_{name}", narrow=False))
 
 
 def _graph(

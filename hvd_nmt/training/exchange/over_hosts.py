@@ -108,8 +108,7 @@ def _narrow_sum(group: RankGroup, x_N: tf.Tensor, name: str) -> tf.Tensor:
     padded_N = tf.pad(x_N, [[0, -count % (ranks * BLOCK)]])
     dealt = horovod.deal_in(group, encoded(padded_N), f"{name}.dealt")
     part_N = tf.reduce_sum(tf.reshape(decoded(dealt), [ranks, -1]), 0)
-    sums = horovod.concatenated_in(group, encoded(part_N), f"{name}.sums")
-    return decoded(sums)[:count]
+    return decoded(horovod.concatenated_in(group, encoded(part_N), f"{name}.sums"))[:count]
 
 
 def encoded(x_N: tf.Tensor) -> tf.Tensor:
