@@ -70,8 +70,7 @@ def test_a_link_that_is_limited_by_round_trips_is_not_to_be_faster(round_trip_ms
 
 def test_bytes_are_those_of_the_exchange_of_a_start_weighted_by_steps():
     plain, cured = intervals(2), intervals(4, exchange_s=0.0, first=3)
-    cured = tuple(dataclasses.replace(row, start=1) for row in cured)
-    both = run(ISLANDS, plain + cured)
+    both = run(ISLANDS, plain + tuple(dataclasses.replace(row, start=1) for row in cured))
     of = dataclasses.replace(both, starts=(Start(both.hosts), *both.starts))
     wanted = (1.5 * G + 4 * G / 16) / 5
     assert between_hosts.predicted_bytes(of, of.intervals[1:]) == pytest.approx(wanted)

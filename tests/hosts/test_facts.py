@@ -22,8 +22,7 @@ print(json.dumps(facts.gather(json.load(sys.stdin))))
 def test_a_process_answers_the_request_without_tensorflow(tmp_path):
     hosts = ["localhost", "no-such-host.invalid"]
     request = {"hosts": hosts, "run_dir": str(tmp_path / "runs" / "x")}
-    words = "-W", "error", "-X", "importtime", "-c", ANSWER
-    done = python(*words, input=json.dumps(request))
+    done = python("-W", "error", "-X", "importtime", "-c", ANSWER, input=json.dumps(request))
     found = json.loads(done.stdout)
     assert found["host"] == socket.gethostname()
     assert found["packages"]["Python"] == ".".join(map(str, sys.version_info[:3]))

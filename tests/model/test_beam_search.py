@@ -231,8 +231,7 @@ def test_equals_plain_search(K, vocabulary_size, options):
     given = {"least_B": least.astype(np.int32)}
     decoding = wide(K, min_length=1, **options)
     exact = search_table(table, seeds, decoding, most, **given)
-    best = dataclasses.replace(decoding, n_best=1)
-    quick = search_table(table, seeds, best, most, **given)
+    quick = search_table(table, seeds, dataclasses.replace(decoding, n_best=1), most, **given)
     for i, seed in enumerate(seeds):
         rules = {"least": least[i]}
         expected = reference_search(table, seed, int(most[i]), decoding, **rules)

@@ -43,8 +43,7 @@ json.dump([ids, [processor.decode(line) for line in ids]], sys.stdout)
 def wheel(tmp_path_factory):
     """A model file, and what the wheel makes of LINES with it: ids, and text decoded from them."""
     path = tmp_path_factory.mktemp("spm") / "spm.model"
-    done = python("-c", WHEEL, path, input=json.dumps(LINES))
-    return path, *json.loads(done.stdout)
+    return path, *json.loads(python("-c", WHEEL, path, input=json.dumps(LINES)).stdout)
 
 
 def test_ids_and_text_are_those_of_the_wheel(wheel):

@@ -49,8 +49,7 @@ def test_without_refused_merges_the_cut_is_sentencepieces_own(model):
 
 
 def test_what_would_be_too_long_or_unknown_stays_as_it_is(model):
-    own = subwords.encode_lines(model, LINES)
-    longest = max(map(len, own))
+    longest = max(map(len, subwords.encode_lines(model, LINES)))
     half = copies_of(model, Copying(bpe_dropout=0.5, copies=1), LINES, max_length=longest)
     assert all(len(ids) <= longest for ids in half[0])
     new = Copying(noise=Noise(typos=ALWAYS), copies=1)

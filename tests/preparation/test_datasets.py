@@ -93,8 +93,7 @@ def test_text_appears_whole_or_not_at_all(wmt, archives, tmp_path, monkeypatch):
             full.setattr(datasets, "_make_plain", no_room)
             with pytest.raises(DataError, match=r"used \(No space left on.* --cache"):
                 wmt(server.url)
-        downloads = tmp_path / "cache" / "wmt16-en-de" / "downloads"
-        assert not (downloads / "test.tgz.text").exists()
+        assert not (tmp_path / "cache" / "wmt16-en-de" / "downloads" / "test.tgz.text").exists()
         assert read(wmt(server.url)) == PAIRS
 
 

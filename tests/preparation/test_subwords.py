@@ -40,8 +40,7 @@ def test_training_is_deterministic_with_the_ids_of_the_recipe(model):
 
 
 def test_lines_end_with_eos(model):
-    lines = [*LINES, "a </s> <pad> <s>", "", " ", "x" * 10_000]
-    one = subwords.encode_lines(model, lines)
+    one = subwords.encode_lines(model, [*LINES, "a </s> <pad> <s>", "", " ", "x" * 10_000])
     special = {subwords.PAD, subwords.EOS, subwords.BOS}  # no text is one of these
     assert all(ids[-1] == subwords.EOS and not special & {*ids[:-1]} for ids in one)
     assert one[-2] == one[-3] == [subwords.EOS]

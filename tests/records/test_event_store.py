@@ -56,8 +56,7 @@ def test_a_line_has_step_time_kind_and_every_digit_and_what_is_not_finite(tmp_pa
 
 def test_tensorboard_shows_scalars_and_texts_before_the_store_is_closed(tmp_path):
     run = RunDirectory(tmp_path)
-    old = {"time_s": 1.0, "kind": "train", "step": 0, "of_an_old_run": 2.0}
-    store = EventStore(run, [old])
+    store = EventStore(run, [{"time_s": 1.0, "kind": "train", "step": 0, "of_an_old_run": 2.0}])
     for step in (1, 2, 3):
         store.write(Interval(step, 1, loss=1 / step, model_flop_per_s=1e300))
     store.write(Samples(3, "**Ein** Hund"))
