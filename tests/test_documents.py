@@ -99,8 +99,7 @@ def test_every_option_that_is_named_exists(path, options):
 def test_the_tree_of_contributing_names_every_package():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     named = re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE)
-    there = [path.parent.name for path in PACKAGE.glob("*/__init__.py")]
-    assert sorted(named) == sorted(there)
+    assert sorted(named) == sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("configs/*.yaml")), ids=lambda path: path.stem)

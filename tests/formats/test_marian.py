@@ -134,8 +134,7 @@ def reference(tensors, source_S, inputs_T):
         return table[ids] * WIDTH**0.5 + signal
 
     def layer(x, name, memory=None):
-        causal = memory is not None
-        y = attention(x, x, f"{name}.self_attn", causal)
+        y = attention(x, x, f"{name}.self_attn", memory is not None)
         x = norm(x + y, f"{name}.self_attn_layer_norm")
         if memory is not None:
             y = attention(x, memory, f"{name}.encoder_attn")

@@ -56,8 +56,7 @@ def test_a_slurm_job_saves_and_queues_again_before_its_time_is_over(tmp_path, nu
 
 
 def test_the_words_of_the_kubernetes_job_start_a_run(tmp_path):
-    job = yaml.safe_load((LAUNCH / "mpijob.yaml").read_text())
-    replicas = job["spec"]["mpiReplicaSpecs"]
+    replicas = yaml.safe_load((LAUNCH / "mpijob.yaml").read_text())["spec"]["mpiReplicaSpecs"]
     (container,) = replicas["Launcher"]["template"]["spec"]["containers"]
     assert container["command"] == ["python", "-m", "hvd_nmt.launch"]
     assert "/etc/mpi/hostfile" in container["args"]

@@ -239,8 +239,7 @@ def test_each_place_has_its_rate_of_dropout():
 
 
 def test_rotary_products_are_those_of_complex_numbers_and_know_distances_alone():
-    chance = np.random.default_rng(7)
-    q, k = chance.normal(size=(2, 1, 1, 6, 8)).astype(np.float32)
+    q, k = np.random.default_rng(7).normal(size=(2, 1, 1, 6, 8)).astype(np.float32)
     places = np.arange(6)
     turn = np.exp(1j * places[:, None] * 10_000.0 ** (-np.arange(4) / 4))
 

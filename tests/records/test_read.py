@@ -174,8 +174,7 @@ def test_what_is_missing_or_damaged_is_said_and_the_rest_is_read(run_dir, file, 
 def test_telemetry_that_was_switched_off_is_not_missed(run_dir):
     shutil.rmtree(run_dir / "telemetry")
     config = (run_dir / "config.yaml").read_bytes()
-    off = edited(rb"(?<=interval_s: )\S+", b"0.0")(config)
-    (run_dir / "config.yaml").write_bytes(off)
+    (run_dir / "config.yaml").write_bytes(edited(rb"(?<=interval_s: )\S+", b"0.0")(config))
     assert "so GPUs and network were not sampled" in read_run(run_dir).problems[0]
 
 
