@@ -40,7 +40,7 @@ def of_step(precision, **training):
     transformer = Transformer(CONFIG, VOCABULARY, precision)
     average = Transformer(CONFIG, VOCABULARY, precision) if config.ema_decay else None
     model = TrainingModel(transformer, config, horovod.init(), average=average)
-    model.compile(optimizer=optimizer.build(config, precision, *model.trained, model.exchange))
+    model.compile(optimizer=optimizer.build(config, precision, model.trained, model.exchange))
     step = model._traced_step().get_concrete_function()
     return gpu_graph.count(step, [model.step, model._clock._reached])
 
