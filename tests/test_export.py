@@ -64,6 +64,9 @@ def test_ctranslate2_is_written_explained_and_compared(tmp_path, capsys):
     refused = subprocess.run([*program, "--beam"], capture_output=True, text=True)
     fault = "translate.py takes no argument '--beam': run python translate.py < in.txt > out.txt.\n"
     assert (refused.returncode, refused.stderr) == (2, fault)
+    with open("/dev/full", "wb") as full:
+        lost = subprocess.run(program, input=b"dog\n", stdout=full, stderr=subprocess.PIPE)
+    assert (lost.returncode, lost.stderr[:12]) == (2, b"Cannot write")
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as alone:
         for line in (b"dog\n", b"the old man\n"):  # each is answered before the next one comes
             os.write(alone.stdin.fileno(), line)

@@ -202,7 +202,7 @@ class TrainingModel(keras.Model):
         # TensorFlow has no clock but the wall's, and one that was set in the step says anything.
         # No rank began this step before all had left the one before.
         ready_s = [min(max(0.0, s), longest_s) for s in numbers.rank_ready_s]
-        waited_s = max(0.0, numbers.waited_s) + (exchange_s or 0.0)
+        waited_s = max(0.0, numbers.waited_s) * (self.rank.size > 1) + (exchange_s or 0.0)
         times = waited_s, self.rank.index, ready_s, numbers.rank_input_wait_s
         norm, not_finite = numbers.gradient_norm, numbers.rank_not_finite
         return StepResult(
