@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from unittest.mock import Mock
 
 import pytest
@@ -36,7 +37,7 @@ def supervised(tmp_path, monkeypatch):
         monkeypatch.setattr(preflight, "ask_hosts", ask_hosts)
         monkeypatch.setattr(Attempt, "run", lambda *_: next(ends))
         monkeypatch.setattr(Connections, "to", Mock())
-        monkeypatch.setattr(supervision.time, "sleep", pause)
+        monkeypatch.setattr(supervision, "time", Mock(wraps=time, sleep=pause))
         options = LaunchOptions(wait_for_hosts_h=0.0, restarts_per_hour=100)
         job = Job(("python",), Config(run_dir=tmp_path), (HOST,), 2, 2, options)
         with signals.restored():
