@@ -28,7 +28,7 @@ STEPS = 9
 ATTEMPTS = 3
 CASES = {
     "nothing": (0, "", bottleneck.COMPUTE),
-    "quick link": (0.1, "", bottleneck.COMPUTE),
+    "quick link": (0.05, "", bottleneck.COMPUTE),
     "slow link": (0.7, "", bottleneck.NETWORK),
     "slower link": (1.4, "", bottleneck.NETWORK),
     "slow input": (0.7, "input", bottleneck.INPUT),
