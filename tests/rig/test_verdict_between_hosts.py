@@ -27,19 +27,19 @@ from hvd_nmt.reporting.run_summary import RunSummary
 STEPS = 9
 ATTEMPTS = 3
 CASES = {
-    "nothing": (0, "", bottleneck.COMPUTE),
-    "quick link": (0.05, "", (bottleneck.COMPUTE, bottleneck.MIXED)),  # where steps are quick
-    "slow link": (0.7, "", bottleneck.NETWORK),
-    "slower link": (1.4, "", bottleneck.NETWORK),
-    "slow input": (0.7, "input", bottleneck.INPUT),
-    "slow rank": (0.7, "rank", bottleneck.STRAGGLER),
-    "frozen rank": (2.0, "frozen", bottleneck.PAUSED),
-    "quota": (2.0, "quota", bottleneck.PAUSED),
-    "one way": (0.7, "one way", bottleneck.NETWORK),
-    "latency": (2.0, "latency", bottleneck.NETWORK),
+    "nothing": (0, "", (bottleneck.COMPUTE,)),
+    "quick link": (0.1, "", (bottleneck.COMPUTE, bottleneck.MIXED)),  # where steps are quick
+    "slow link": (0.7, "", (bottleneck.NETWORK,)),
+    "slower link": (1.4, "", (bottleneck.NETWORK,)),
+    "slow input": (0.7, "input", (bottleneck.INPUT,)),
+    "slow rank": (0.7, "rank", (bottleneck.STRAGGLER,)),
+    "frozen rank": (2.0, "frozen", (bottleneck.PAUSED,)),
+    "quota": (2.0, "quota", (bottleneck.PAUSED,)),
+    "one way": (0.7, "one way", (bottleneck.NETWORK,)),
+    "latency": (2.0, "latency", (bottleneck.NETWORK,)),
 }
 """name: the time that is added to a step, in steps of the first case; what is slow, where it is not
-the link; what the verdict must be"""
+the link; what the verdict may be"""
 SLOW_LINKS = ("slow link", "slower link")
 MADE = {
     "one way": "ip netns exec v100a tc qdisc replace dev eth0 root "
