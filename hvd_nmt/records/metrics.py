@@ -8,22 +8,10 @@ from typing import Any, TypeVar, get_type_hints
 
 from hvd_nmt.checkpoints.run_files import Line
 from hvd_nmt.data import bleu
-from hvd_nmt.records.record import (
-    End,
-    Evaluation,
-    Interval,
-    Record,
-    Run,
-    Samples,
-    Save,
-    Start,
-    Stop,
-)
+from hvd_nmt.records.record import End, Evaluation, Interval, Record, Run, Save, Start, Stop
 
 Kind = TypeVar("Kind", bound=Record)
-_KINDS: dict[str, type[Record]] = {
-    kind.kind: kind for kind in (Start, Interval, Evaluation, Samples, Save, End, Stop)
-}
+_KINDS: dict[str, type[Record]] = {kind.kind: kind for kind in Record.__subclasses__()}
 _NAMES: dict[type[Record], dict[str, Any]] = {
     kind: {
         field: hint.__metadata__
