@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.telemetry import host
 
 _ENTRY = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*)(?:(?::|\s+slots=)([1-9][0-9]*))?")
 
@@ -66,8 +65,7 @@ def is_here(name: str) -> bool:
     """Whether a name is this machine's, as horovodrun sees it: it resolves to an address here."""
     if name in {"localhost", socket.gethostname(), socket.gethostname().partition(".")[0]}:
         return True
-    here = {address.address for nic in psutil.net_if_addrs().values() for address in nic}
-    return not here.isdisjoint(addresses(name))
+    return not set(host.addresses()).isdisjoint(addresses(name))
 
 
 def addresses(name: str) -> list[str]:
