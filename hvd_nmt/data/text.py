@@ -21,7 +21,7 @@ import re
 import shlex
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -172,12 +172,8 @@ def plain(line: str) -> str:
 
 def raw_lines(source: str | Path | Iterable[bytes], name: str) -> Iterator[bytes]:
     """The lines as they are, with their ends, without the byte order mark; raises as above."""
-    with ExitStack() as stack:
-        stream: Any = source
-        if isinstance(source, (str, Path)):
-            stream = stack.enter_context(opened(Path(source)))
-        else:
-            stack.enter_context(_readable(name))
+    given: Any = opened(Path(source)) if isinstance(source, (str, Path)) else nullcontext(source)
+    with _readable(name), given as stream:
         lines = iter(stream)
         head = stream.peek(HEAD_BYTES) if hasattr(stream, "peek") else b""
         first = next(lines, b"")
