@@ -106,15 +106,14 @@ def without_cause(ends: Sequence[RankExit], states: Sequence[State]) -> Blame:
                 "hangs).", ClusterError.exit_code,
             )  # fmt: skip
     early = [end for end in ends if end.code == 0]
-    if early and len(early) < len(ends):
-        sentence = f"{early[0].where} ended with code 0 before the others."
-        return Blame(sentence, ClusterError.exit_code)
-    if ends[0].code == -signal.SIGABRT:
-        return _blame_for(ends[0])
     sentence = (
         "the ranks lost their connections, but all ranks and hosts are there: check the network, "
         "and the messages above."
     )
+    if early and len(early) < len(ends):
+        sentence = f"{early[0].where} ended with code 0 before the others."
+    elif ends[0].code == -signal.SIGABRT:
+        return _blame_for(ends[0])
     return Blame(sentence, ClusterError.exit_code)
 
 

@@ -43,18 +43,15 @@ class Rendezvous:
         infos = [HostInfo(host.name, host.slots) for host in hosts]
         slots = get_host_assignments(infos, sum(host.slots for host in hosts))
         if (address := _address(nic)) != self._address:
-            self._listen(address)
+            self._address = address
+            self._server = _Server((address, 0), _Handler, 0)
+            threading.Thread(target=self._server.serve_forever, daemon=True).start()
         self._server.init(slots)
         common = create_run_env_vars(address, [nic], str(self._server.server_port))
         by_host: dict[str, list[dict[str, str]]] = {host.name: [] for host in hosts}
         for slot in slots:
             by_host[slot.hostname].append(create_slot_env_vars(slot) | common)
         return by_host
-
-    def _listen(self, address: str) -> None:
-        self._address = address
-        self._server = _Server((address, 0), _Handler, 0)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
 
 def _address(nic: str) -> str:
