@@ -106,17 +106,14 @@ class BatchPlan:
         # changes (NEP 19; not so the methods of Generator): the plan is the same everywhere.
         philox = np.random.Philox(key=np.array([self.seed, epoch], dtype=np.uint64))
         # Bands begin elsewhere in the next epoch, so that a sentence meets others than last time.
-        lengths, drawn = (self.source_lengths, self.target_lengths), None
         if self.mixture is not None:
             sentences, passes = self.mixture.draw(epoch)
             drawn = sentences * self.copies + passes % self.copies
-        elif self.copies > 1:
+        else:
             drawn = np.arange(epoch % self.copies, len(self.target_lengths), self.copies)
-        if drawn is not None:
-            lengths = self.source_lengths[drawn], self.target_lengths[drawn]
+        lengths = self.source_lengths[drawn], self.target_lengths[drawn]
         order = _sorted_by_length(*lengths, epoch % BAND_WIDTH_TOKENS, philox)
         source_lengths, target_lengths = (of_side[order] for of_side in lengths)
-        order = order if drawn is None else drawn[order]
         edges = cut(target_lengths, self.steps_of(epoch))
         shuffled = np.argsort(philox.random_raw(len(edges) - 1), kind="stable")
         source_tokens, target_tokens = (
@@ -124,7 +121,7 @@ class BatchPlan:
             for of_side in (source_lengths, target_lengths)
         )
         first, last = edges[:-1][shuffled], edges[1:][shuffled]
-        return EpochPlan(order, first, last, source_tokens, target_tokens)
+        return EpochPlan(drawn[order], first, last, source_tokens, target_tokens)
 
     def padded_shapes(
         self, epoch: "EpochPlan", size: int

@@ -1,7 +1,7 @@
 """Batches of a rank; padded lengths S and T count eos."""
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -56,18 +56,16 @@ def batches(
     rounded: bool = False,
 ) -> Iterator[Batch]:  # fmt: skip
     """Yields this rank's batches from `start` on, epoch after epoch, without end."""
-    epoch, step = start.epoch, start.step
-    while True:
+    for epoch in count(start.epoch):
         epoch_plan = plan.epoch(epoch)
-        for at in range(step, epoch_plan.steps):
+        for at in range(start.step if epoch == start.epoch else 0, epoch_plan.steps):
             sentences = epoch_plan.sentences(at)
             tokens = int(epoch_plan.source_tokens[at]), int(epoch_plan.target_tokens[at])
-            source_BxS, target_BxT, indices_B = _share(corpus, sentences, rank, size, rounded)
+            indices_B, source_BxS, target_BxT = _share(corpus, sentences, rank, size, rounded)
             pairs = indices_B[indices_B >= 0] // plan.copies
             lengths = corpus.target.lengths[sentences]
             by_rank = tuple(int(dealt(lengths, index, size).sum()) for index in range(size))
             yield Batch(source_BxS, target_BxT, *tokens, epoch, at, by_rank, pairs)
-        epoch, step = epoch + 1, 0
 
 
 def dealt(sentences: np.ndarray, rank: int, size: int) -> np.ndarray:
@@ -93,15 +91,14 @@ def evaluation_batches(
     lengths = corpus.target.lengths[order]
     edges = cut(lengths, step_count(lengths, tokens_per_batch))
     for first, last in pairwise(edges):
-        source_BxS, target_BxT, indices_B = _share(corpus, order[first:last], rank, size)
-        yield indices_B, source_BxS, target_BxT
+        yield _share(corpus, order[first:last], rank, size)
 
 
 def _share(
     corpus: ParallelCorpus, sentences: np.ndarray, rank: int, size: int,
     rounded: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """This rank's rows of a step as (source_BxS, target_BxT, indices_B); -1 marks a pad row."""
+    """This rank's rows of a step as (indices_B, source_BxS, target_BxT); -1 marks a pad row."""
     source, target = (int(side.lengths[sentences].max()) for side in (corpus.source, corpus.target))
     shape = PaddedBatch(-(-len(sentences) // size), source, target)
     rows, source, target = shape.rounded if rounded else shape
@@ -109,7 +106,7 @@ def _share(
     indices_B = np.full(rows, -1, np.int64)
     indices_B[: len(share)] = share
     source_BxS = _padded(corpus.source, share, rows, source)
-    return source_BxS, _padded(corpus.target, share, rows, target), indices_B
+    return indices_B, source_BxS, _padded(corpus.target, share, rows, target)
 
 
 def _padded(sentences: Sentences, indices: np.ndarray, rows: int, width: int) -> np.ndarray:
