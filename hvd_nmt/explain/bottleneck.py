@@ -296,12 +296,11 @@ def _advice(phase: Phase, run: Run) -> list[Advice]:
         advice.append(Advice("no other program on the network cards",
                             step_s - phase.network.others_s,
                             "stop it, or move it to another network"))  # fmt: skip
-    by_exchange = []
     if run.ranks > 1:
         waited_s = [between_hosts.waited_s(run, i) for i in phase.intervals]
         steady_s = min(float(np.quantile(waited_s, _QUICKEST)), between_hosts.waited_s(run, step))
         model = between_hosts.step_of(run, step, steady_s)
         if phase.network.round_trip_s is not None:  # no faster with fewer bytes
             model = replace(model, latency_s=model.transfer_s)
-        by_exchange = model.advice()
-    return sorted([*worth_saying(advice, step_s), *by_exchange], key=attrgetter("predicted_step_s"))
+        advice += model.advice()
+    return worth_saying(advice, step_s)
