@@ -70,21 +70,15 @@ class OwnProcesses:
         for pid in {os.getpid(), *pids}:
             with contextlib.suppress(psutil.Error):
                 self._processes.append(psutil.Process(pid))
-        self._before = self._cpu_s(), time.monotonic()
+        self.percent()
 
     def percent(self) -> float:
         """CPU use since the call before, 0 to 100 over all cores."""
-        (before_s, began_s), now = self._before, (self._cpu_s(), time.monotonic())
-        self._before = now
-        cores = psutil.cpu_count() or 1
-        return max(0.0, 100 * (now[0] - before_s) / max(now[1] - began_s, 1e-9) / cores)
-
-    def _cpu_s(self) -> float:
-        total_s = 0.0
+        of_one_core = 0.0
         for process in self._processes:
             with contextlib.suppress(psutil.Error):
-                total_s += sum(process.cpu_times()[:2])
-        return total_s
+                of_one_core += process.cpu_percent()
+        return of_one_core / (psutil.cpu_count() or 1)
 
 
 def cpu_flags() -> set[str]:
