@@ -46,10 +46,8 @@ def normalized(lines: Iterable[str], rule: str) -> Iterator[str]:
     return (line if keeps_ascii and line.isascii() else normal(line) for line in lines)
 
 
-def normalizer_of(model: bytes | sentencepiece.SentencePieceProcessor) -> Callable[[str], str]:
-    """What makes of a line its normal form by the rule of a model, perhaps serialised."""
-    if not isinstance(model, bytes):
-        model = bytes(model.serialized_model_proto())
+def normalizer_of(model: bytes) -> Callable[[str], str]:
+    """What makes of a line its normal form by the rule of a serialised model."""
     made = sentencepiece.SentencePieceNormalizer(
         model_proto=model, add_dummy_prefix=False, escape_whitespaces=False,
         remove_extra_whitespaces=True,

@@ -5,16 +5,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import sentencepiece
-
 from hvd_nmt.data import corpus
+from hvd_nmt.preparation import subwords
 
 
 def kept(directory: Path, count: int) -> Iterator[str]:
     """Training pairs of each corpus, evenly spread, as the model reads them: decoded from ids."""
     data = corpus.load(directory)
-    paths = data.source_spm_path, data.spm_path
-    models = [sentencepiece.SentencePieceProcessor(model_file=str(path)) for path in paths]
+    models = [subwords.load(p.read_bytes()) for p in (data.source_spm_path, data.spm_path)]
     ranges = data.manifest.by_corpus("train") or {"": range(len(data.train))}
     for name, pairs in ranges.items():
         shown = min(count, len(pairs))

@@ -34,8 +34,9 @@ def lines(
 
     The part "train" is that before some pairs went for their length.
     """
-    normal = [*map(normalizer_of, models)]
-    specs = (sentencepiece_model.parsed(model.serialized_model_proto()) for model in models)
+    serialized = [bytes(model.serialized_model_proto()) for model in models]
+    normal = [*map(normalizer_of, serialized)]
+    specs = map(sentencepiece_model.parsed, serialized)
     rules = zip((spec.normalizer_spec.name for spec in specs), SIDES, strict=True)
     yield f"train  normalization: {', '.join(f'{rule} of {side}s' for rule, side in rules)}"
     train = parts["train"]
