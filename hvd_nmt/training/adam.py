@@ -103,8 +103,9 @@ class Adam(keras.optimizers.Adam):
 
     def _decay(self, variable: tf.Variable, rate: tf.Tensor) -> None:
         if self._decoupled_decay and variable.shape.rank > 1:
-            share = rate * self._decoupled_decay
-            # One pass in place.
-            tf.raw_ops.ResourceApplyGradientDescent(
-                var=variable.handle, alpha=share, delta=variable
-            )
+            descend(variable, rate * self._decoupled_decay, variable)
+
+
+def descend(variable: tf.Variable, rate: tf.Tensor, delta: tf.Tensor | tf.Variable) -> None:
+    """variable -= rate x delta in one pass; `assign` makes more tensors of the variable's size."""
+    tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=delta)

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvd_nmt.training.adam import Adam
+from hvd_nmt.training.adam import Adam, descend
 
 _PARTS = {"qkv": 3, "key_value": 2, "query": 1, "output_kernel": 1, "inner": 1, "outer": 1}
 """matrices that Muon moves, by the name of the weight in which so many lie side by side"""
@@ -58,7 +58,7 @@ class Muon(Adam):
             return
         beta = self.of_step["beta1"]
         momentum = self.slot("m", variable)
-        _descend(momentum, 1 - beta, momentum - gradient)
+        descend(momentum, 1 - beta, momentum - gradient)
         ahead_IxO = momentum + (1 - beta) * (gradient - momentum)
         rows, columns = variable.shape[0], variable.shape[1] // parts
         ahead_PxIxO = tf.transpose(tf.reshape(ahead_IxO, [rows, parts, columns]), [1, 0, 2])
@@ -66,7 +66,7 @@ class Muon(Adam):
         move_IxO = tf.reshape(tf.transpose(move_PxIxO, [1, 0, 2]), variable.shape)
         rate = self.of_step["lr"] * self._rate_factor
         self._decay(variable, rate)
-        _descend(variable, rate * max(1.0, columns / rows) ** 0.5, move_IxO)
+        descend(variable, rate * max(1.0, columns / rows) ** 0.5, move_IxO)
 
 
 def _parts(variable: tf.Variable) -> int | None:
@@ -87,8 +87,3 @@ def orthogonal(matrix: tf.Tensor, compute_dtype: str = "float32") -> tf.Tensor:
         square = b * square + c * tf.matmul(square, square)
         x = a * x + (tf.matmul(x, square) if tall else tf.matmul(square, x))
     return tf.cast(x, tf.float32)
-
-
-def _descend(variable: tf.Variable, rate: tf.Tensor, delta: tf.Tensor) -> None:
-    """variable -= rate x delta, in one pass."""
-    tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=delta)

@@ -9,7 +9,7 @@ import tf_keras as keras
 from hvd_nmt.checkpoints.state import OptimizerState
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.model import device
-from hvd_nmt.training.adam import Adam
+from hvd_nmt.training.adam import Adam, descend
 from hvd_nmt.training.exchange.base import GradientExchange
 from hvd_nmt.training.muon import Muon
 
@@ -133,5 +133,4 @@ def move_average(
     """
     rate = tf.maximum(1 - decay, 9 / (10 + tf.cast(step, tf.float32)))
     for mean, weight in zip(means, weights, strict=True):
-        # One pass in place; `assign` would make two more tensors of the weight's size.
-        tf.raw_ops.ResourceApplyGradientDescent(var=mean.handle, alpha=rate, delta=mean - weight)
+        descend(mean, rate, mean - weight)
