@@ -50,24 +50,18 @@ def in_slices(
         added = [sum_ + gradient for sum_, gradient in zip(sums, gradients, strict=True)]
         return Loss(loss.smoothed + of_slice.smoothed, loss.nll + of_slice.nll), added
 
-    def body(
-        number: tf.Tensor, smoothed: tf.Tensor, nll: tf.Tensor, *sums: tf.Tensor
-    ) -> tuple[tf.Tensor, ...]:
-        loss, added = add(ids, number, Loss(smoothed, nll), sums)
-        return number + 1, *loss, *added
-
     ids = {name: batch[name] for name in ("source", "target")}
     zero = tf.zeros([])
-    _, smoothed, nll, *sums = tf.while_loop(
+    _, loss, sums = tf.while_loop(
         lambda number, *_: number < count - 1,
-        body,
-        (tf.constant(0), zero, zero, *(tf.zeros(w.shape, w.dtype) for w in weights)),
+        lambda number, loss, sums: (number + 1, *add(ids, number, loss, sums)),
+        (tf.constant(0), Loss(zero, zero), [tf.zeros(w.shape, w.dtype) for w in weights]),
         parallel_iterations=1,
     )
     # The last slice would begin during the loop and need its memory at the same time.
-    with tf.control_dependencies([smoothed, *sums]):
+    with tf.control_dependencies([loss.smoothed, *sums]):
         last = {name: tf.identity(tensor) for name, tensor in ids.items()}
-    return add(last, count - 1, Loss(smoothed, nll), sums)
+    return add(last, count - 1, loss, sums)
 
 
 def choose(
