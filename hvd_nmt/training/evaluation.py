@@ -158,7 +158,7 @@ class Evaluator:
                     if index >= 0:  # what is predicted beyond the reference depends on the padding
                         predictions[first + index] = _pieces(ids[: len(dev.target[index])])
         totals = horovod.sum_over_ranks(tf.constant([*sums.values()]), "evaluation").numpy()
-        gathered = _merged(horovod.gather(list(predictions.items())))
+        gathered = dict(itertools.chain(*horovod.gather(list(predictions.items()))))
         references = [_pieces(self._data.dev.target[index]) for index in gathered]
         pseudo_bleu = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
         score = pseudo_bleu.corpus_score([*gathered.values()], [references])
@@ -176,7 +176,7 @@ class Evaluator:
                 ids[share[position]] = hypotheses[0].ids
                 bar.update()
         texts = zip(ids, self._tokenizer.decode(ids.values()), strict=True)
-        gathered = _merged(horovod.gather(list(texts)))
+        gathered = dict(itertools.chain(*horovod.gather(list(texts))))
         return [gathered[place] for place in range(len(self._translated))]
 
     def _teacher_forced_step(self, source_BxS: tf.Tensor, target_BxT: tf.Tensor) -> Any:
@@ -253,7 +253,3 @@ def _pieces(ids: np.ndarray) -> str:
     """Ids up to the first eos as a line of words, which is all that BLEU looks at."""
     ends = np.flatnonzero(ids == EOS)
     return " ".join(map(str, ids[: ends[0]] if len(ends) else ids))
-
-
-def _merged(parts: list[list[tuple[int, Any]]]) -> dict[int, Any]:
-    return {index: value for part in parts for index, value in part}
