@@ -1,6 +1,6 @@
 """All ranks sum gradients in each step: by Horovod's DistributedOptimizer, or as float16."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 import tf_keras as keras
@@ -13,8 +13,6 @@ from hvd_nmt.training.exchange.over_hosts import HostGroups, grouped, joined, li
 
 class AllReduce(GradientExchange):
     """The plain exchange, of float32: `DistributedOptimizer`."""
-
-    _sum: Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]
 
     def wrapped(
         self, optimizer: keras.optimizers.Optimizer, weights: Sequence[tf.Variable]

@@ -103,8 +103,6 @@ def _narrow_sum(group: RankGroup, x_N: tf.Tensor, name: str) -> tf.Tensor:
     would add float16 by software, three times as slowly, and could overflow.
     """
     ranks, count = len(group.ranks), x_N.shape[0]
-    if ranks == 1:
-        return x_N
     padded_N = tf.pad(x_N, [[0, -count % (ranks * BLOCK)]])
     dealt = horovod.deal_in(group, encoded(padded_N), f"{name}.dealt")
     part_N = tf.reduce_sum(tf.reshape(decoded(dealt), [ranks, -1]), 0)
