@@ -35,10 +35,9 @@ class StepCallback(keras.callbacks.Callback):
     is counted from 1 when it is done: step 500 is the state after 500 updates.
     """
 
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Call `after_step`."""
-        if logs is not None:
-            self.after_step(logs["result"])
+        self.after_step(logs["result"])
 
     def after_step(self, result: StepResult) -> None:
         """What to do after a step of the run."""

@@ -242,16 +242,15 @@ def raise_on_all_ranks() -> Iterator[None]:
     It is that of the lowest rank that failed, with its host if it is another one. The block must
     contain no collective. Without this, the others would wait for ever in their next one.
     """
-    failure: tuple[int, str] | None = None  # exit code and message
+    failure: UserError | None = None
     try:
         yield
     except UserError as error:
-        failure = (error.exit_code, str(error))
+        failure = error
     except OSError as error:
-        explained = errors.unwritten(f"The file system failed: {error}.", error)
-        failure = (explained.exit_code, str(explained))
+        failure = errors.unwritten(f"The file system failed: {error}.", error)
     this_host = socket.gethostname()
-    for host, failed in gather([this_host, failure]):
+    for host, failed in gather([this_host, failure and (failure.exit_code, str(failure))]):
         if failed is not None:
             exit_code, message = failed
             prefix = "" if host == this_host else f"On {host}: "
