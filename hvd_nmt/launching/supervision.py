@@ -139,7 +139,7 @@ class _Supervision:
         if not self._ends:
             patience_s = signals.grace_s() + _BEYOND_GRACE_S
             return _first_outlook(self._job, self._connections, self._say_once, patience_s)
-        failures, waited_from_s = 0, time.monotonic()
+        failures, until_s = 0, time.monotonic() + self._options.wait_for_hosts_h * _HOUR_S
         while True:
             for host in self._job.hosts:
                 self._connections.to(host).tell("clear", launch_id=self._id)
@@ -153,10 +153,7 @@ class _Supervision:
             failures += 1
             pause_s = policy.pause_s(failures + 1)
             self._record("waiting", why=list(outlook.hindrances), pause_s=pause_s)
-            if (
-                time.monotonic() - waited_from_s + pause_s
-                > self._options.wait_for_hosts_h * _HOUR_S
-            ):
+            if time.monotonic() + pause_s > until_s:
                 why = f"The hosts could not be used for {self._options.wait_for_hosts_h:g} hours."
                 self._record("given up", exit_code=ClusterError.exit_code, why=why)
                 raise ClusterError(why)
