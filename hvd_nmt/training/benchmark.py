@@ -1,7 +1,7 @@
 """How fast the steps of a training are, on real batches; nothing is written."""
 
 import statistics
-import time
+import timeit
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -117,13 +117,12 @@ def product_rate(precision: str, rows: int, inner: int, columns: int) -> float:
         for shape in ((rows, inner), (inner, columns))
     )
 
-    def seconds(times: int) -> float:
-        started_s = time.perf_counter()
+    def make(times: int) -> None:
         for _ in range(times):
             made = tf.matmul(a, b)
         made[0, 0].numpy()  # a GPU has then made all of them, one after the other
-        return time.perf_counter() - started_s
 
-    seconds(1)
-    times = max(1, round(_LEAST_S / seconds(1)))
-    return 2.0 * rows * inner * columns * times / min(seconds(times) for _ in range(5))
+    make(1)
+    times = max(1, round(_LEAST_S / timeit.timeit(lambda: make(1), number=1)))
+    seconds = timeit.repeat(lambda: make(times), number=1, repeat=5)
+    return 2.0 * rows * inner * columns * times / min(seconds)

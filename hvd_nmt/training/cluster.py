@@ -4,7 +4,7 @@ import collections
 import hashlib
 import platform
 import statistics
-import time
+import timeit
 from collections.abc import Callable
 from importlib import metadata
 from typing import Any
@@ -134,12 +134,7 @@ def latency_s() -> float:
 
 def _median_s(work: Callable[[], Any], rounds: int) -> float:
     """Seconds that it takes: one round may be held up."""
-    times = []
-    for _ in range(rounds):
-        started_s = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - started_s)
-    return statistics.median(times)
+    return statistics.median(timeit.repeat(work, number=1, repeat=rounds))
 
 
 def _pattern(shape: tf.TensorShape) -> np.ndarray:
