@@ -131,8 +131,12 @@ class Agent:
         for number, rank_variables in message["ranks"]:
             variables = {**message["variables"], **rank_variables, START_ID: self._start_id}
             try:
-                rank = self._take_spare(number, words, variables)
-                self._ranks.append(rank or RankProcess(number, words, variables))
+                spare = self._spares.get(number)
+                if spare and spare.program == (words, variables, code_hash()) and spare.lives:
+                    spare.use()
+                    self._ranks.append(self._spares.pop(number))
+                else:
+                    self._ranks.append(RankProcess(number, words, variables))
             except OSError as error:
                 passes = error.errno in (errno.EAGAIN, errno.ENOMEM)
                 return {"error": f"{words[0]}: {error.strerror}", "passes": passes}
@@ -141,16 +145,6 @@ class Agent:
             spare.discard()
         self._spares = {}
         return {}
-
-    def _take_spare(
-        self, number: int, words: list[str], variables: dict[str, str]
-    ) -> RankProcess | None:
-        """The spare that becomes this rank, if there is one."""
-        spare = self._spares.get(number)
-        if spare is None or spare.program != (words, variables, code_hash()) or not spare.lives:
-            return None
-        spare.use()
-        return self._spares.pop(number)
 
     def _start_spares(self, states: dict[int, dict[str, Any]]) -> None:
         """Start them once all ranks have trained for a while: a start needs the processors."""
