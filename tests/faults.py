@@ -107,15 +107,9 @@ class Faulted:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        data: Path,
-        steps: int,
-        seed: int,
-        rig: Callable[..., object],
-        stuck_s: int = STUCK_S,
-        every: int = INTERVAL,
-    ) -> None:
+        self, folder: Path, data: Path, steps: int, seed: int, rig: Callable[..., object],
+        stuck_s: int = STUCK_S, every: int = INTERVAL,
+    ) -> None:  # fmt: skip
         self._rig, self._chance, self._every = rig, random.Random(seed), every
         self.work = folder / "work"
         self._others = folder / HOSTS[1]

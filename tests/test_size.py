@@ -12,7 +12,7 @@ ALLOWED = 1.03
 """times a budget"""
 LINES = {
     "hvd_nmt": 1_312,
-    "hvd_nmt.checkpoints": 1_535,
+    "hvd_nmt.checkpoints": 1_538,
     "hvd_nmt.common": 1_044,
     "hvd_nmt.config": 957,
     "hvd_nmt.data": 1_484,
@@ -21,7 +21,7 @@ LINES = {
     "hvd_nmt.formats": 1_614,
     "hvd_nmt.hosts": 921,
     "hvd_nmt.launching": 1_175,
-    "hvd_nmt.model": 1_919,
+    "hvd_nmt.model": 1_989,
     "hvd_nmt.preparation": 3_008,
     "hvd_nmt.records": 991,
     "hvd_nmt.reporting": 1_701,

@@ -75,6 +75,9 @@ class RunDirectory:
         """Import TensorFlow, which takes seconds, once the settings are known to be good."""
         self.read_config()
         tensorflow_import.import_tensorflow()
+        from hvd_nmt.model import device
+
+        device.divide_cores()
 
     def decoding(self, decoding: Decoding) -> Decoding:
         """Options of a search with the normalization that suits the run, if they leave it open."""

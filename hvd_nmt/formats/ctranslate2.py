@@ -38,7 +38,7 @@ _CONVERSION = 4
 # be beaten, which takes a few more. With 1.25 a demo's BLEU is 0.3 lower, 2026-11-28.
 _PATIENCE = 1.5
 # Rows x tokens that one worker translates at once: small enough for a CPU's cache.
-_BATCH_TOKENS = 1024
+_BATCH_TOKENS = 512
 # Other programs send lines of any length. By default CTranslate2 cuts them to 1,024 pieces.
 _LEAST_ROWS = 1024
 _README = """\

@@ -25,7 +25,7 @@ from hvd_nmt.model.decoding import Decoding
 # step(ids_BxK, position, origins_BxKxT, state) -> (logits_BxKxV, attention_BxKxS or None, state)
 Step = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, Any], tuple[tf.Tensor, tf.Tensor | None, Any]]
 # Positions for which room is made at once: making it copies the caches.
-ROOM = 16
+ROOM = 8
 # Sentences are dropped when no more than this share of them is left: dropping copies the caches.
 KEPT_SHARE = 0.75
 

@@ -4,17 +4,44 @@ Weights are float32. Each block computes in the dtype of its input, so one cast 
 decides the precision of the whole stack; layer normalisation always computes in float32.
 """
 
+import contextlib
+import contextvars
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
 
 from hvd_nmt.config import ModelConfig
+from hvd_nmt.model import device
 
 Drop = Callable[[tf.Tensor, float], tf.Tensor]
 _ACTIVATIONS = {"relu": tf.nn.relu, "swish": tf.nn.swish, "gelu": tf.nn.gelu}
+
+_copies: contextvars.ContextVar[dict[Any, tf.Tensor]] = contextvars.ContextVar("copies")
+
+
+@contextlib.contextmanager
+def converted_once(models: Sequence[keras.Model], dtype: tf.DType) -> Iterator[None]:
+    """Within it `converted` has its copies already: no loop makes them again in each step."""
+    weights = [weight for model in models for weight in model.trainable_variables]
+    keys = [(weight, turned) for turned in (False, True) for weight in weights]
+    copies = {(weight.ref(), turned): converted(weight, dtype, turned) for weight, turned in keys}
+    token = _copies.set(copies)
+    try:
+        yield
+    finally:
+        _copies.reset(token)
+
+
+def converted(weight: tf.Tensor, dtype: tf.DType, turned: bool = False) -> tf.Tensor:
+    """A weight in another type, `turned`: the transpose of a matrix."""
+    copy = _copies.get({}).get((weight.ref(), turned))
+    if copy is None:
+        copy = tf.cast(weight, dtype)
+        copy = tf.transpose(copy) if turned else copy
+    return copy
 
 
 class Layer(keras.layers.Layer):
@@ -66,25 +93,38 @@ class FeedForward(Layer):
         self.outer_bias = self.add_weight("outer_bias", [width], initializer="zeros")
 
     def call(self, x_BxTxD: tf.Tensor, drop: Drop) -> tf.Tensor:
-        h_BxTxF = self.activation(linear(x_BxTxD, self.inner, self.inner_bias))
+        h_BxTxF = linear(x_BxTxD, self.inner, self.inner_bias, self.activation)
         return linear(drop(h_BxTxF, self.rate), self.outer, self.outer_bias)
 
 
-def linear(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
-    """x [..., I] times kernel [I, O] plus a bias [O], if any: [..., O], in the dtype of x."""
+def linear(
+    x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor | None = None,
+    activation: Callable[[tf.Tensor], tf.Tensor] = tf.identity,
+) -> tf.Tensor:  # fmt: skip
+    """x [..., I] times kernel [I, O] plus a bias [O], if any: [..., O], in the dtype of x.
+
+    The activation comes before the last reshaping: so oneDNN takes all three as one operation.
+    """
     width_in, width_out = kernel.shape
     multiply = _narrowing_matmul if width_in > width_out else tf.matmul
-    y = multiply(tf.reshape(x, [-1, width_in]), tf.cast(kernel, x.dtype))
+    y = multiply(tf.reshape(x, [-1, width_in]), converted(kernel, x.dtype))
     if bias is not None:
         add = _add_bias if x.dtype == tf.bfloat16 else tf.nn.bias_add
-        y = add(y, tf.cast(bias, x.dtype))
-    return tf.reshape(y, tf.concat([tf.shape(x)[:-1], [width_out]], 0))
+        y = add(y, converted(bias, x.dtype))
+    return tf.reshape(activation(y), tf.concat([tf.shape(x)[:-1], [width_out]], 0))
 
 
 @tf.custom_gradient
 def _add_bias(y_NxO: tf.Tensor, bias_O: tf.Tensor) -> Any:
-    """The sum; the gradient of a bias by a tree, not row after row: 256 + 1 is 256 in bfloat16."""
-    return tf.nn.bias_add(y_NxO, bias_O), lambda dy_NxO: (dy_NxO, tf.reduce_sum(dy_NxO, 0))
+    """The sum; the gradient of a bias not row after row: 256 + 1 is 256 in bfloat16."""
+    return tf.nn.bias_add(y_NxO, bias_O), lambda dy_NxO: (dy_NxO, _sum_of_rows(dy_NxO))
+
+
+def _sum_of_rows(x_NxO: tf.Tensor) -> tf.Tensor:
+    """By a product where that is exact and takes a third of the time: not on a GPU."""
+    if device.is_gpu():
+        return tf.reduce_sum(x_NxO, 0)
+    return tf.matmul(tf.ones([1, tf.shape(x_NxO)[0]], x_NxO.dtype), x_NxO)[0]
 
 
 @tf.custom_gradient
@@ -118,7 +158,7 @@ def _layer_norm(
             level_BxTx1 = tf.reshape(tf.matmul(dy_NxD, share_Dx1), shape)
             along_BxTx1 = tf.reshape(tf.matmul(dscale_NxD, share_Dx1), shape)
             dx_BxTxD = dy_BxTxD * scale_D - level_BxTx1 - unit_BxTxD * along_BxTx1
-            return inverse_BxTx1 * dx_BxTxD, tf.reduce_sum(dscale_NxD, 0), tf.reduce_sum(dy_NxD, 0)
+            return inverse_BxTx1 * dx_BxTxD, _sum_of_rows(dscale_NxD), _sum_of_rows(dy_NxD)
 
         return unit_BxTxD * scale_D + offset_D, gradient
 

@@ -15,7 +15,7 @@ from hvd_nmt.config import BOS, PAD, ModelConfig
 from hvd_nmt.model import attention
 from hvd_nmt.model.attention import Cache, CrossAttention, SelfAttention
 from hvd_nmt.model.dropout import no_dropout
-from hvd_nmt.model.layers import Drop, FeedForward, Layer, LayerNorm
+from hvd_nmt.model.layers import Drop, FeedForward, Layer, LayerNorm, converted
 from hvd_nmt.model.loss import Loss, cross_entropy
 
 Attention = tuple[tf.Tensor, ...]
@@ -212,9 +212,9 @@ class Transformer(keras.Model):
     def logits(self, x_BxTxD: tf.Tensor) -> tf.Tensor:
         """Scores of the next token, float32 BxTxV."""
         x_NxD = tf.reshape(x_BxTxD, [-1, self.config.width])
-        logits_NxV = tf.matmul(x_NxD, tf.cast(self.embedding, x_NxD.dtype), transpose_b=True)
+        logits_NxV = tf.matmul(x_NxD, converted(self.embedding, x_NxD.dtype, turned=True))
         if self.logits_bias is not None:
-            logits_NxV += tf.cast(self.logits_bias, x_NxD.dtype)
+            logits_NxV += converted(self.logits_bias, x_NxD.dtype)
         shape = tf.concat([tf.shape(x_BxTxD)[:-1], [self.vocabulary_size]], 0)
         return tf.cast(tf.reshape(logits_NxV, shape), tf.float32)
 

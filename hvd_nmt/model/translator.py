@@ -1,15 +1,18 @@
 """Source ids in, target ids out: models, their search and the batches they work best in."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.config import PAD
+from hvd_nmt.model import device
 from hvd_nmt.model.batching import batches, cut, padded
 from hvd_nmt.model.beam_search import BeamResult, Given, beam_search
 from hvd_nmt.model.decoding import EXTRA_TOKENS, Decoding
+from hvd_nmt.model.layers import converted_once
 from hvd_nmt.model.scorer import Scorer, TokenScores, mean_attention, mean_probability, members
 from hvd_nmt.model.transformer import Transformer
 
@@ -69,7 +72,10 @@ class Translator:
             if len(ids) <= 1:
                 known = NO_TOKENS if details else ()
                 yield index, [Translation(np.zeros(0, np.int32), 0.0, *known)]
-        for batch in batches([len(ids) for ids in read], batch_tokens):
+        at_once = device.searches()
+        tokens = max(1, batch_tokens // at_once)
+
+        def searched(batch: list[int]) -> list[tuple[int, list[Translation]]]:
             texts = [read[index] for index in batch]
             tensors = [padded(texts)]
             if self._decoding.sample:
@@ -77,21 +83,23 @@ class Translator:
             result = self.search(*map(tf.constant, tensors))
             translations = _best_of(result, self._decoding.n_best)
             if details:
-                self._add_details(texts, translations, batch_tokens)
-            yield from zip(batch, translations, strict=True)
+                self._add_details(texts, translations, tokens)
+            return [*zip(batch, translations, strict=True)]
+
+        with ThreadPoolExecutor(at_once) as pool:
+            for translated in pool.map(searched, batches([len(ids) for ids in read], tokens)):
+                yield from translated
 
     def _search(self, source_BxS: tf.Tensor, draws_BxKxT: tf.Tensor = ()) -> BeamResult:
         decoding, B = self._decoding, tf.shape(source_BxS)[0]
         is_pad_BxS = source_BxS == PAD
         length_B = tf.math.count_nonzero(~is_pad_BxS, axis=1, dtype=tf.int32)
         least_B, most_B = lengths(length_B, decoding, self.max_length)
-        return beam_search(
-            self._step,
-            tuple((model.encode(source_BxS), model.initial_cache(B)) for model in self._models),
-            Given(most_B, least_B if decoding.min_length else (), draws_BxKxT),
-            decoding,
-            is_pad_BxS=is_pad_BxS if decoding.coverage_penalty else None,
-        )
+        given = Given(most_B, least_B if decoding.min_length else (), draws_BxKxT)
+        with converted_once(self._models, self._models[0].activation_dtype):
+            start = [(model.encode(source_BxS), model.initial_cache(B)) for model in self._models]
+            uncovered = is_pad_BxS if decoding.coverage_penalty else None
+            return beam_search(self._step, tuple(start), given, decoding, is_pad_BxS=uncovered)
 
     def _step(
         self, ids_BxK: tf.Tensor, position: tf.Tensor, origins_BxKxT: tf.Tensor, state: Any

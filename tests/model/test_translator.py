@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt.config import EOS, ModelConfig
+from hvd_nmt.model import device
 from hvd_nmt.model.batching import batches
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.transformer import Transformer
@@ -75,6 +76,25 @@ def test_draws_depend_on_seed_and_number_alone(model, sources):
     assert {i: t[0].ids.tolist() for i, t in apart} == first
     other = Translator(model, Decoding(sample=True, seed=2))
     assert {i: t[0].ids.tolist() for i, t in other.translate(sources[:2])} != first
+
+
+@pytest.mark.parametrize(("inter", "intra", "searches"), [(0, 1, 1), (2, 1, 2), (0, 64, 4)])
+def test_searches_at_once_give_what_one_gives(model, sources, monkeypatch, inter, intra, searches):
+    expected = [(i, best.ids.tolist()) for i, (best,) in Translator(model).translate(sources)]
+    threading = tf.config.threading
+    monkeypatch.setattr(threading, "get_inter_op_parallelism_threads", lambda: inter)
+    monkeypatch.setattr(threading, "get_intra_op_parallelism_threads", lambda: intra)
+    assert device.searches() == searches
+    found = Translator(model).translate(sources, batch_tokens=60)
+    assert [(i, best.ids.tolist()) for i, (best,) in found] == expected
+
+
+def test_no_step_of_a_search_converts_weights():
+    """In its loops only the table of embeddings and seven layer norms are read."""
+    model = Transformer(ModelConfig(2, 2, 16, 2, 32), VOCABULARY, "bfloat16")
+    loops = Translator(model).search.get_concrete_function().graph.as_graph_def().library.function
+    reads = [node.op == "ReadVariableOp" for loop in loops for node in loop.node_def]
+    assert sum(reads) == 1 + 7 * 2
 
 
 @pytest.mark.long

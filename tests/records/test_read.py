@@ -22,16 +22,7 @@ from hvd_nmt.explain import durations
 from hvd_nmt.records import event_store, read
 from hvd_nmt.records.event_store import EventStore
 from hvd_nmt.records.read import read_run
-from hvd_nmt.records.record import (
-    End,
-    Evaluation,
-    Interval,
-    Launch,
-    Run,
-    Samples,
-    Start,
-    Stop,
-)  # fmt: skip
+from hvd_nmt.records.record import End, Evaluation, Interval, Launch, Run, Samples, Start, Stop
 
 HOSTS = ["a", "a", "b", "b"]
 PARAMETERS = 1000
