@@ -34,6 +34,8 @@ class CopyModel:
 
     max_length = MAX_LENGTH
     vocabulary_size = 104
+    activation_dtype = tf.float32
+    trainable_variables = ()
 
     def __init__(self, tokens=MAX_LENGTH):
         self.tokens = tokens
@@ -44,10 +46,7 @@ class CopyModel:
     def initial_cache(self, sentences):
         return ()
 
-    def decode_step(
-        self, ids_BxK, position, origins_BxKxT,
-        memory, cache,
-    ):  # fmt: skip
+    def decode_step(self, ids_BxK, position, origins_BxKxT, memory, cache):
         token_B = memory[:, position]
         token_B = tf.where((token_B == PAD) | (position >= self.tokens), EOS, token_B)
         logits_BxV = tf.one_hot(token_B, self.vocabulary_size, on_value=20.0)
