@@ -9,7 +9,7 @@ import tensorflow as tf
 from hvd_nmt.config import Precision
 
 MOST_SEARCHES = 4
-"""batches that are searched at once by a processor; more would make them small"""
+"""batches at once on processors: more would be small, and each converts the weights for itself"""
 
 
 def is_gpu() -> bool:
@@ -18,15 +18,16 @@ def is_gpu() -> bool:
 
 
 def divide_cores() -> None:
-    """Give each of several searches its cores; before TensorFlow computes.
+    """Let processors search several batches at once; before TensorFlow computes.
 
-    The matrices of a step are small: on two cores, two searches of one thread each do 1.3 to 1.7
-    times as much as one of two threads, and a lone sentence takes three quarters of its time.
+    A step is small: on two cores two searches of one thread do 1.3 to 1.7 times as much as one of
+    two, and a lone sentence takes three quarters of its time.
     """
-    cores = len(os.sched_getaffinity(0))
-    with contextlib.suppress(RuntimeError):  # it has computed
-        tf.config.threading.set_inter_op_parallelism_threads(min(cores, MOST_SEARCHES))
-        tf.config.threading.set_intra_op_parallelism_threads(max(1, cores // MOST_SEARCHES))
+    cores, threading = len(os.sched_getaffinity(0)), tf.config.threading
+    if not is_gpu():
+        with contextlib.suppress(RuntimeError):  # it has computed
+            threading.set_inter_op_parallelism_threads(min(cores, MOST_SEARCHES))
+            threading.set_intra_op_parallelism_threads(max(1, cores - MOST_SEARCHES))  # for all
 
 
 def searches() -> int:

@@ -8,10 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.model import device
 from hvd_nmt.model.batching import batches, cut, padded
 from hvd_nmt.model.transformer import Transformer
 
-# Logits held at a time, 128 MB in float32: batches are made smaller for it.
+# Logits held at a time by all searches, 128 MB in float32: batches are made smaller for it.
 ELEMENTS_AT_ONCE = 1 << 25
 
 
@@ -49,7 +50,7 @@ class Scorer:
         """
         source_ids = [cut(ids, self.max_length) for ids in sources]
         longer = [max(len(a), len(b)) for a, b in zip(source_ids, targets, strict=True)]
-        room = ELEMENTS_AT_ONCE // self._models[0].vocabulary_size
+        room = ELEMENTS_AT_ONCE // self._models[0].vocabulary_size // device.searches()
         for batch in batches(longer, max(1, min(batch_tokens, room)), least=1):
             tensors = (tf.constant(padded([x[i] for i in batch])) for x in (source_ids, targets))
             scores = [tensor.numpy() for tensor in self._graph(*tensors)]

@@ -80,14 +80,14 @@ class Translator:
             tensors = [padded(texts)]
             if self._decoding.sample:
                 tensors.append(self._draws([(numbers or range(len(read)))[i] for i in batch]))
-            result = self.search(*map(tf.constant, tensors))
-            translations = _best_of(result, self._decoding.n_best)
+            best = _best_of(self.search(*map(tf.constant, tensors)), self._decoding.n_best)
             if details:
-                self._add_details(texts, translations, tokens)
-            return [*zip(batch, translations, strict=True)]
+                self._add_details(texts, best, tokens)
+            return [*zip(batch, best, strict=True)]
 
         with ThreadPoolExecutor(at_once) as pool:
-            for translated in pool.map(searched, batches([len(ids) for ids in read], tokens)):
+            each = pool.map if at_once > 1 else map
+            for translated in each(searched, batches([len(ids) for ids in read], tokens)):
                 yield from translated
 
     def _search(self, source_BxS: tf.Tensor, draws_BxKxT: tf.Tensor = ()) -> BeamResult:
@@ -96,10 +96,10 @@ class Translator:
         length_B = tf.math.count_nonzero(~is_pad_BxS, axis=1, dtype=tf.int32)
         least_B, most_B = lengths(length_B, decoding, self.max_length)
         given = Given(most_B, least_B if decoding.min_length else (), draws_BxKxT)
-        with converted_once(self._models, self._models[0].activation_dtype):
-            start = [(model.encode(source_BxS), model.initial_cache(B)) for model in self._models]
+        with converted_once(self._models):
+            start = tuple((of.encode(source_BxS), of.initial_cache(B)) for of in self._models)
             uncovered = is_pad_BxS if decoding.coverage_penalty else None
-            return beam_search(self._step, tuple(start), given, decoding, is_pad_BxS=uncovered)
+            return beam_search(self._step, start, given, decoding, is_pad_BxS=uncovered)
 
     def _step(
         self, ids_BxK: tf.Tensor, position: tf.Tensor, origins_BxKxT: tf.Tensor, state: Any

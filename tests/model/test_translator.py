@@ -89,10 +89,11 @@ def test_searches_at_once_give_what_one_gives(model, sources, monkeypatch, inter
     assert [(i, best.ids.tolist()) for i, (best,) in found] == expected
 
 
-def test_no_step_of_a_search_converts_weights():
+def test_no_step_of_a_search_converts_weights(model, sources):
     """In its loops only the table of embeddings and seven layer norms are read."""
-    model = Transformer(ModelConfig(2, 2, 16, 2, 32), VOCABULARY, "bfloat16")
-    loops = Translator(model).search.get_concrete_function().graph.as_graph_def().library.function
+    narrow = Transformer(ModelConfig(2, 2, 16, 2, 32), VOCABULARY, "bfloat16")
+    assert len([*Translator([model, narrow]).translate(sources[:2])]) == 2
+    loops = Translator(narrow).search.get_concrete_function().graph.as_graph_def().library.function
     reads = [node.op == "ReadVariableOp" for loop in loops for node in loop.node_def]
     assert sum(reads) == 1 + 7 * 2
 
