@@ -86,8 +86,8 @@ class Translator:
             return [*zip(batch, best, strict=True)]
 
         with ThreadPoolExecutor(at_once) as pool:
-            each = pool.map if at_once > 1 else map
-            for translated in each(searched, batches([len(ids) for ids in read], tokens)):
+            results = pool.map if at_once > 1 else map
+            for translated in results(searched, batches([len(ids) for ids in read], tokens)):
                 yield from translated
 
     def _search(self, source_BxS: tf.Tensor, draws_BxKxT: tf.Tensor = ()) -> BeamResult:
