@@ -92,14 +92,11 @@ class FeedForward(Layer):
         self.outer_bias = self.add_weight("outer_bias", [width], initializer="zeros")
 
     def call(self, x_BxTxD: tf.Tensor, drop: Drop) -> tf.Tensor:
-        h_BxTxF = linear(x_BxTxD, self.inner, self.inner_bias, self.activation)
+        h_BxTxF = self.activation(linear(x_BxTxD, self.inner, self.inner_bias))
         return linear(drop(h_BxTxF, self.rate), self.outer, self.outer_bias)
 
 
-def linear(
-    x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor | None = None,
-    activation: Callable[[tf.Tensor], tf.Tensor] = tf.identity,
-) -> tf.Tensor:  # fmt: skip
+def linear(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
     """x [..., I] times kernel [I, O] plus a bias [O], if any: [..., O], in the dtype of x."""
     width_in, width_out = kernel.shape
     multiply = _narrowing_matmul if width_in > width_out else tf.matmul
@@ -107,7 +104,6 @@ def linear(
     if bias is not None:
         add = _add_bias if x.dtype == tf.bfloat16 else tf.nn.bias_add
         y = add(y, converted(bias, x.dtype))
-    y = activation(y)  # right after the bias: oneDNN takes all three as one operation
     return tf.reshape(y, tf.concat([tf.shape(x)[:-1], [width_out]], 0))
 
 
