@@ -72,7 +72,7 @@ class RunDirectory:
             raise RunError(f"{error} Correct this file, or restore it from a copy.") from None
 
     def import_tensorflow(self) -> None:
-        """Import TensorFlow, which takes seconds, once the settings are known to be good."""
+        """Import TensorFlow, which takes seconds, for searches, once settings are known good."""
         self.read_config()
         tensorflow_import.import_tensorflow()
         from hvd_nmt.model import device
