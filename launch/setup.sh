@@ -16,6 +16,7 @@
 #   HVD_NMT_WHEELS=TO   install from the folder TO alone, without internet
 #   EXTRAS=dev,ctranslate2
 set -euo pipefail
+unset PYTHONDONTWRITEBYTECODE # common in containers: `verify` compiles modules for good
 if [[ ${1:-} == -h || ${1:-} == --help ]]; then
     sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
     exit
@@ -50,7 +51,6 @@ main() {
         return
     fi
     install_packages
-    [[ $wheel ]] || build_horovod_wheel
     logged "Installing Horovod" pip install -q --no-deps --force-reinstall "$wheel"
     verify
     fingerprint >"$stamp"
@@ -252,23 +252,25 @@ install_packages() {
     say "Installing TensorFlow $tf and the other packages of constraints/ (some minutes the first time)"
     cd "$root"
     logged "Installing setuptools" pip install -q -c "$constraints" setuptools wheel
-    # pip writes into the checkout, which other environments may be installed from meanwhile.
-    lock "$root"
-    # A path in a .pth file: setuptools' own finder loses the package in a folder that holds one of
-    # the name hvd_nmt, such as that of the checkout. `verify` compiles the modules that it imports:
-    # all of them are half of the time, and most are never used.
-    logged "Installing the packages" pip install -q -c "$constraints" --no-build-isolation --no-compile \
-        --config-settings editable_mode=compat -e ".[$(wanted_extras)]"
-    unlock
     if [[ $build == nccl ]]; then
         logged "Installing NCCL" pip install -q -c "$constraints" nvidia-nccl-cu12
     fi
+    [[ $wheel ]] || begin_horovod_build
+    # pip writes into the checkout, which other environments may be installed from meanwhile.
+    lock "$root"
+    # A path in a .pth file: setuptools' own finder loses the package in a folder that holds one of
+    # the name hvd_nmt, such as that of the checkout. `verify` compiles the modules that it imports,
+    # which training and translating do: all would take as long as the rest, and most are never used.
+    logged "Installing the packages" pip install -q -c "$constraints" --no-build-isolation --no-compile \
+        --config-settings editable_mode=compat -e ".[$(wanted_extras)]"
+    unlock
+    [[ $wheel ]] || end_horovod_build
 }
 
 verify() {
     local built
     logged "Importing hvd_nmt and Horovod" "$venv/bin/python" -c '
-import hvd_nmt, horovod.tensorflow.keras as hvd
+import hvd_nmt.training.run, hvd_nmt.translation.engine, horovod.tensorflow.keras as hvd
 built = [name for name in ("nccl", "gloo", "mpi") if getattr(hvd, name + "_built")()]
 print("Horovod can use:", *built)'
     built=$(sed -n 's/^Horovod can use: //p' "$log")

@@ -24,7 +24,10 @@ case "$*" in
     *" download "*) while [ "$1" != -d ]; do shift; done
         h=horovod-0.28.1; cd "$2"; mkdir -p $h/horovod/tensorflow $h/third_party/gloo/gloo
         echo two.cc >$h/third_party/gloo/gloo/CMakeLists.txt
-        echo '    add_subdirectory(third_party/gloo)' >$h/CMakeLists.txt
+        echo '    add_subdirectory(third_party/gloo)
+include(CheckLanguage)
+check_language(CUDA)
+macro(ADD_CUDA)' >$h/CMakeLists.txt
         printf 'one.cc\\nxla_mpi_ops.cc\\n' >$h/horovod/tensorflow/CMakeLists.txt
         echo 'GpuStreamHandle AsGpuStreamValue(Stream* stream);' >$h/horovod/tensorflow/mpi_ops.cc
         tar -czf $h.tar.gz $h ;;
@@ -36,7 +39,7 @@ case "$*" in
 esac
 """
 """an interpreter that makes environments of itself; its pip builds as long as there is ~/slow"""
-PATCHED = """    add_subdirectory(third_party/gloo EXCLUDE_FROM_ALL)
+PATCHED = """    add_subdirectory(third_party/gloo EXCLUDE_FROM_ALL)\nmacro(ADD_CUDA)
 set(CMAKE_UNITY_BUILD ON)\none.cc\nset(CMAKE_UNITY_BUILD ON)\ntwo.cc\n"""
 """the lists of sources as they are built"""
 
@@ -156,6 +159,17 @@ def test_horovod_is_built_from_a_patched_source(run, python, tmp_path):
     assert "stream->platform_specific_handle().stream" in (tmp_path / "mpi_ops.cc").read_text()
     (wheel,) = (tmp_path / ".cache" / "hvd_nmt" / "wheels").glob("*/*.whl")
     assert wheel.parent.name.startswith("horovod-0.28.1-tf2.21.0-cp311-")
+
+
+def test_a_failure_ends_the_build_beside_it(run, python, tmp_path):
+    (tmp_path / "slow").touch()
+    other = (
+        'case "$*" in *editable*) while [ ! -e "$HOME/built" ]; do sleep 0.1; done; exit 1 ;; esac'
+    )
+    assert (
+        "Installing the packages failed" in run("g++", "make", PYTHON=python("3.11", other)).stderr
+    )
+    assert [*(tmp_path / ".cache" / "hvd_nmt" / "wheels").iterdir()] == []
 
 
 @pytest.mark.parametrize("second", ["venv", "other"])
