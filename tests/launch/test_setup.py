@@ -24,10 +24,8 @@ case "$*" in
     *" download "*) while [ "$1" != -d ]; do shift; done
         h=horovod-0.28.1; cd "$2"; mkdir -p $h/horovod/tensorflow $h/third_party/gloo/gloo
         echo two.cc >$h/third_party/gloo/gloo/CMakeLists.txt
-        echo '    add_subdirectory(third_party/gloo)
-include(CheckLanguage)
-check_language(CUDA)
-macro(ADD_CUDA)' >$h/CMakeLists.txt
+        l=CheckLanguage; a='add_subdirectory(third_party/gloo)'
+        printf "    $a\\ninclude($l)\\nx\\nmacro(ADD_CUDA)\\n" >$h/CMakeLists.txt
         printf 'one.cc\\nxla_mpi_ops.cc\\n' >$h/horovod/tensorflow/CMakeLists.txt
         echo 'GpuStreamHandle AsGpuStreamValue(Stream* stream);' >$h/horovod/tensorflow/mpi_ops.cc
         tar -czf $h.tar.gz $h ;;
@@ -163,12 +161,9 @@ def test_horovod_is_built_from_a_patched_source(run, python, tmp_path):
 
 def test_a_failure_ends_the_build_beside_it(run, python, tmp_path):
     (tmp_path / "slow").touch()
-    other = (
-        'case "$*" in *editable*) while [ ! -e "$HOME/built" ]; do sleep 0.1; done; exit 1 ;; esac'
-    )
-    assert (
-        "Installing the packages failed" in run("g++", "make", PYTHON=python("3.11", other)).stderr
-    )
+    late = '[ "${*#*editable}" = "$*" ] || { until [ -e ~/built ]; do sleep 0.1; done; exit 1; }'
+    done = run("g++", "make", PYTHON=python(offline=late))
+    assert (done.returncode, "Installing the packages failed" in done.stderr) == (1, True)
     assert [*(tmp_path / ".cache" / "hvd_nmt" / "wheels").iterdir()] == []
 
 
