@@ -36,17 +36,15 @@ begin_horovod_build() {
     logged "Installing TensorFlow" pip install -q -c "$constraints" --no-compile \
         tensorflow cloudpickle packaging psutil pyyaml
     find_cmake
-    set -m # a process group, which ends as a whole
-    (log=$venv/setup.horovod.log && : >"$log" && build_horovod_wheel) </dev/null &
-    builder=$!
+    trap '[[ ! $(jobs -pr) ]] || { kill -- -"$!" && wait "$!"; } 2>/dev/null || true' EXIT
+    set -m # a process group, which ends as a whole, and which no terminal may stop
+    (trap '' TTOU && export PIP_NO_INPUT=1 && log=$venv/setup.horovod.log && : >"$log" && build_horovod_wheel) </dev/null &
     set +m
-    trap 'kill -- -"$builder" 2>/dev/null && wait "$builder" || true' EXIT
 }
 
 # Sets wheel.
 end_horovod_build() {
-    wait "$builder" || exit 1 # it has said why
-    trap - EXIT
+    wait "$!" || exit 1 # it has said why
     wheel=$(find_horovod_wheel)
 }
 
@@ -63,6 +61,7 @@ build_horovod_wheel() {
     say "Building Horovod $horovod_version with ${build^^} against TensorFlow $(pinned tensorflow) (2 to 10 minutes, once)"
     work=$(mktemp -d "$keep/build.XXXXXX")
     trap 'rm -rf "$work"' EXIT
+    export TMPDIR=$work # pip leaves its folders where it is ended
     download_horovod "$work"
     tar -xzf "$work/horovod-$horovod_version.tar.gz" -C "$work"
     patch_source "$work/horovod-$horovod_version"
@@ -114,7 +113,7 @@ find_cmake() {
 
 # compile SOURCE DIR: leaves the wheel in DIR.
 compile() {
-    local options=(
+    local name options=(
         HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
         HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1
     )
@@ -127,11 +126,16 @@ compile() {
             # The library finds NCCL beside itself, in whatever environment the wheel lands.
             LDFLAGS="-Wl,-rpath,\$ORIGIN/../../nvidia/nccl/lib ${LDFLAGS:-}"
         )
-    elif "$(command -v "${CXX:-c++}" || command -v g++)" -fuse-ld=gold -shared -o "$work/linked" -x c++ /dev/null 2>/dev/null; then
+    elif "$(command -v "${CXX:-c++}" || command -v g++)" -fuse-ld=gold ${LDFLAGS:-} -shared -o "$work/linked" -x c++ /dev/null 2>/dev/null; then
         # It links TensorFlow's gigabyte in a quarter of the time.
         options+=(LDFLAGS="-fuse-ld=gold ${LDFLAGS:-}")
     fi
-    logged "Building Horovod" env "${options[@]}" PATH="$venv/bin:$PATH" MAKEFLAGS="-j$(nproc)" \
+    # It imports TensorFlow, which would look for these while pip is unpacking them.
+    mkdir "$work/hidden"
+    for name in IPython PIL matplotlib; do
+        echo 'raise ImportError' >"$work/hidden/$name.py"
+    done
+    logged "Building Horovod" env "${options[@]}" PYTHONPATH="$work/hidden" PATH="$venv/bin:$PATH" MAKEFLAGS="-j$(nproc)" \
         "$venv/bin/python" -m pip --disable-pip-version-check wheel --no-build-isolation --no-deps \
         --no-cache-dir -w "$2" "$1"
 }

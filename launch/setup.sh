@@ -89,7 +89,7 @@ logged() {
     shift
     begin=$(($(wc -c <"$log") + 1))
     printf '\n$ %s\n' "$*" >>"$log"
-    "$@" >>"$log" 2>&1 && return
+    { "$@"; } >>"$log" 2>&1 && return # its end by a signal is for the log, too
     output=$(tail -c +"$begin" "$log")
     if grep -qE "Failed to establish a new connection|NameResolutionError|Network is unreachable|ConnectTimeoutError" <<<"$output"; then
         die "$what failed because the package index cannot be reached; with internet run make wheels DIR=wheels on a machine like this one, bring the folder here and run HVD_NMT_WHEELS=wheels make install. The full log is $log"
@@ -251,6 +251,7 @@ wanted_extras() {
 install_packages() {
     say "Installing TensorFlow $tf and the other packages of constraints/ (some minutes the first time)"
     cd "$root"
+    [[ ! -f $stamp ]] || sed -i 1d "$stamp" # not ready, should this be interrupted
     logged "Installing setuptools" pip install -q -c "$constraints" setuptools wheel
     if [[ $build == nccl ]]; then
         logged "Installing NCCL" pip install -q -c "$constraints" nvidia-nccl-cu12
@@ -275,7 +276,7 @@ built = [name for name in ("nccl", "gloo", "mpi") if getattr(hvd, name + "_built
 print("Horovod can use:", *built)'
     built=$(sed -n 's/^Horovod can use: //p' "$log")
     [[ " $built " == *" $build "* ]] ||
-        die "Horovod was to be built with $build but can only use ${built:-nothing}; the full log is $log"
+        die "Horovod was to be built with $build but can only use ${built:-nothing}; the full logs are $venv/setup*.log"
     say "Horovod $horovod_version with: $built (all about it: ${venv##"$PWD"/}/bin/horovodrun --check-build)"
 }
 

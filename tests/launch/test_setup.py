@@ -13,7 +13,7 @@ from launched import program
 SETUP = Path(__file__).resolve().parents[2] / "launch" / "setup.sh"
 TOOLS = """
 bash cat cp cut dirname env find flock grep gzip mkdir mktemp mv nproc realpath rm sed sha256sum
-sleep tail tar touch uname wc
+sleep tail tar timeout touch uname wc
 """
 FAKE_PYTHON = """
 case "$*" in
@@ -161,8 +161,8 @@ def test_horovod_is_built_from_a_patched_source(run, python, tmp_path):
 
 def test_a_failure_ends_the_build_beside_it(run, python, tmp_path):
     (tmp_path / "slow").touch()
-    late = '[ "${*#*editable}" = "$*" ] || { until [ -e ~/built ]; do sleep 0.1; done; exit 1; }'
-    done = run("g++", "make", PYTHON=python(offline=late))
+    late = 'timeout 30 bash -c "until [ -e ~/built ]; do sleep 0.1; done"; exit 1'
+    done = run("g++", "make", PYTHON=python(offline=f'[ "${{*#*-e .}}" = "$*" ] || {{ {late}; }}'))
     assert (done.returncode, "Installing the packages failed" in done.stderr) == (1, True)
     assert [*(tmp_path / ".cache" / "hvd_nmt" / "wheels").iterdir()] == []
 
