@@ -58,7 +58,7 @@ build_horovod_wheel() {
     fi
     lock "$keep"
     [[ ! $(find_horovod_wheel) ]] || return 0
-    say "Building Horovod $horovod_version with ${build^^} against TensorFlow $(pinned tensorflow) (2 to 10 minutes, once)"
+    say "Building Horovod $horovod_version with ${build^^} against TensorFlow $(pinned tensorflow) (1 to 10 minutes, once)"
     work=$(mktemp -d "$keep/build.XXXXXX")
     trap 'rm -rf "$work"' EXIT
     export TMPDIR=$work # pip leaves its folders where it is ended
