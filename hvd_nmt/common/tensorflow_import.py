@@ -1,13 +1,13 @@
 """TensorFlow's import: quiet, and done ahead by a spare, which becomes a rank when it is needed.
 
-The import is the longest part of a restart. The agent of a host starts spares while ranks train;
-they read their configuration when they are needed.
+It is the longest part of a restart. A host's agent starts spares; they read no file until needed.
 """
 
 import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.common.progress import announce
@@ -51,7 +51,7 @@ def wait_as_spare(imports: Callable[[], object]) -> None:
 
 
 def process_started_s() -> float:
-    """Unix time, right to about a second, at which this process began to run, or to be a rank."""
-    import psutil
-
-    return began_s or psutil.Process().create_time()
+    """Unix time at which this process began to run, or to be a rank."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    boot_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)  # /proc/stat cuts it to seconds
+    return began_s or boot_s + ticks / os.sysconf("SC_CLK_TCK")
