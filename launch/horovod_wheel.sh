@@ -37,8 +37,14 @@ begin_horovod_build() {
         tensorflow cloudpickle packaging psutil pyyaml
     find_cmake
     trap '[[ ! $(jobs -pr) ]] || { kill -- -"$!" && wait "$!"; } 2>/dev/null || true' EXIT
-    set -m # a process group, which ends as a whole, and which no terminal may stop
-    (trap '' TTOU && export PIP_NO_INPUT=1 && log=$venv/setup.horovod.log && : >"$log" && build_horovod_wheel) </dev/null &
+    set -m # in a process group, which ends as a whole
+    {
+        trap '' TTOU # no terminal may stop it
+        export PIP_NO_INPUT=1
+        log=$venv/setup.horovod.log
+        : >"$log"
+        build_horovod_wheel
+    } </dev/null &
     set +m
 }
 
