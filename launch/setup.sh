@@ -28,7 +28,7 @@ if [[ ${1:-} == --collect ]]; then
     collection=${2:-wheels}
     shift "$(($# > 1 ? 2 : 1))"
 fi
-venv=$(realpath -m "${1:-$root/.venv}")
+venv=$(realpath -m -- "${1:-$root/.venv}")
 extras=${EXTRAS:-dev,ctranslate2}
 log=$venv/setup.log
 stamp=$venv/setup.stamp
@@ -91,6 +91,7 @@ logged() {
     printf '\n$ %s\n' "$*" >>"$log"
     { "$@"; } >>"$log" 2>&1 && return # its end by a signal is for the log, too
     output=$(tail -c +"$begin" "$log")
+    ! grep -q "Operation cancelled by user" <<<"$output" || exit 130
     if grep -qE "Failed to establish a new connection|NameResolutionError|Network is unreachable|ConnectTimeoutError" <<<"$output"; then
         die "$what failed because the package index cannot be reached; with internet run make wheels DIR=wheels on a machine like this one, bring the folder here and run HVD_NMT_WHEELS=wheels make install. The full log is $log"
     fi
@@ -162,12 +163,12 @@ version_of_python() {
 # The interpreter asked for; else that of the environment; else the first that will do.
 find_python() {
     local candidate found=''
-    for candidate in ${PYTHON:-"$venv/bin/python" python3.11 python3.12 python3.13 python3}; do
+    for candidate in ${PYTHON:-"$(realpath -m "$venv/bin/python")" python3.11 python3.12 python3.13 python3}; do
         found=$(version_of_python "$candidate") || continue
         [[ " ${pythons[*]} " == *" $found "* ]] && command -v "$candidate" && return
     done
     if [[ ${PYTHON:-} ]]; then
-        local what='is installed without the venv module'
+        local what='does not run, or has no venv module'
         command -v "$PYTHON" >/dev/null || what='is not installed'
         die "PYTHON=$PYTHON ${found:+is Python }${found:-$what}. TensorFlow $tf with Horovod $horovod_version needs $(either_python): install one, then run: PYTHON=python${pythons[-1]} make install"
     fi
@@ -188,6 +189,10 @@ install_python() {
 
 install_compiler() {
     local packages=()
+    [[ $venv != *[[:blank:]]* ]] ||
+        die "Horovod cannot be built for $venv: its path has a blank; name another: make install VENV=/path/to/venv"
+    [[ ! ${CXX:-} ]] || command -v "${CXX%% *}" >/dev/null ||
+        die "the C++ compiler CXX=$CXX is not installed; install it or name another."
     command -v "${CXX:-g++}" >/dev/null || command -v c++ >/dev/null || packages+=(g++)
     command -v make >/dev/null || packages+=(make)
     ((${#packages[@]} == 0)) || install_system_packages "${packages[@]}"
@@ -208,17 +213,17 @@ install_system_packages() {
 }
 
 create_venv() {
-    local has
+    local has kept=(! -name 'setup.*' ! -name wheels ! -name pyvenv.cfg)
     mkdir -p "$venv" 2>/dev/null || die "$venv cannot be made; name a place that can be written: make install VENV=/path/to/venv"
     lock "$venv" # another may be making it just now
-    if [[ ! -f $venv/pyvenv.cfg && $(find "$venv" -mindepth 1 ! -name 'setup.*' -print -quit) ]]; then
+    if [[ ! -f $venv/pyvenv.cfg && $(find "$venv" -mindepth 1 -maxdepth 1 "${kept[@]}" -print -quit) ]]; then
         die "$venv exists and is no virtual environment; name a new directory."
     fi
     : >"$log"
     # An environment that was moved or whose interpreter is gone cannot be mended, only made again.
     if ! grep -qsx "command = .* $venv" "$venv/pyvenv.cfg" || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
         say "Creating $venv with $("$python" --version)"
-        find "$venv" -mindepth 1 ! -name 'setup.*' -delete
+        find "$venv" -mindepth 1 -maxdepth 1 "${kept[@]}" -exec rm -rf {} +
         logged "Creating the virtual environment" "$python" -m venv "$venv"
     fi
     has=$(version_of_python "$venv/bin/python")
@@ -282,6 +287,7 @@ print("Horovod can use:", *built)'
 
 # Read as a whole before it starts: a pull meanwhile changes this file under the running shell.
 {
+    [[ $# -le 1 && ${1:-} != -* ]] || die "expected one directory, not: $* (--help shows how)"
     if [[ $collection ]]; then
         collect
     else
