@@ -117,6 +117,9 @@ find_cmake() {
     fi
 }
 
+# cxx ARGUMENT...: the C++ compiler, the one that cmake takes.
+cxx() { ${CXX:-$(command -v c++ || echo g++)} "$@"; }
+
 # compile SOURCE DIR: leaves the wheel in DIR.
 compile() {
     local name options=(
@@ -132,7 +135,7 @@ compile() {
             # The library finds NCCL beside itself, in whatever environment the wheel lands.
             LDFLAGS="-Wl,-rpath,\$ORIGIN/../../nvidia/nccl/lib ${LDFLAGS:-}"
         )
-    elif "$(command -v "${CXX:-c++}" || command -v g++)" -fuse-ld=gold ${LDFLAGS:-} -shared -o "$work/linked" -x c++ /dev/null 2>/dev/null; then
+    elif cxx -fuse-ld=gold ${LDFLAGS:-} -shared -o "$work/linked" -x c++ /dev/null 2>/dev/null; then
         # It links TensorFlow's gigabyte in a quarter of the time.
         options+=(LDFLAGS="-fuse-ld=gold ${LDFLAGS:-}")
     fi

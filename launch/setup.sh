@@ -196,8 +196,7 @@ install_compiler() {
     command -v "${CXX:-g++}" >/dev/null || command -v c++ >/dev/null || packages+=(g++)
     command -v make >/dev/null || packages+=(make)
     ((${#packages[@]} == 0)) || install_system_packages "${packages[@]}"
-    "$(command -v "${CXX:-g++}" || command -v c++)" -std=c++17 -x c++ -c -o /dev/null - 2>/dev/null \
-        <<<'#include <optional>' ||
+    cxx -std=c++17 -x c++ -c -o /dev/null - 2>/dev/null <<<'#include <optional>' ||
         die "the C++ compiler ${CXX:-g++} does not know C++17, which TensorFlow needs; install g++ 9 or newer, or name another with CXX=/path/to/g++."
 }
 

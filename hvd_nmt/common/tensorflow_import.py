@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hvd_nmt.common.errors import ClusterError
+from hvd_nmt.common.jsonl import uptime_s
 from hvd_nmt.common.progress import announce
 from hvd_nmt.common.rank_environment import SPARE
 
@@ -51,7 +52,6 @@ def wait_as_spare(imports: Callable[[], object]) -> None:
 
 
 def process_started_s() -> float:
-    """Unix time at which this process began to run, or to be a rank."""
+    """Unix time at which this process began to run, or to be a rank; psutil is up to 1 s off."""
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    boot_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)  # /proc/stat cuts it to seconds
-    return began_s or boot_s + ticks / os.sysconf("SC_CLK_TCK")
+    return began_s or time.time() - uptime_s() + ticks / os.sysconf("SC_CLK_TCK")

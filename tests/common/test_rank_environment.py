@@ -28,7 +28,8 @@ def test_what_decides_how_a_rank_runs_is_passed_and_secrets_stay_behind():
 
 
 def test_numbers_of_gpus_are_for_all_hosts():
-    assert [*map(are_numbers, ("0,1", "2", "", "-1", "GPU-5", "MIG-5"))] == [True] * 4 + [False] * 2
+    assert all(map(are_numbers, ("0,1", "2", "", "-1")))
+    assert not any(map(are_numbers, ("GPU-5a1b", "MIG-5a1b")))
 
 
 def test_the_ranks_programs_are_those_of_this_python():
